@@ -15,6 +15,7 @@ from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.compare import equal_time, steps
 from sliceformer_lab.commands.compare.compare_options import CompareOptions
 from sliceformer_lab.commands.compare.equal_time import Times
+from sliceformer_lab.commands.compare.reference_scores import mean_references
 from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.errors import Interrupted, LabError, NoVerdictError
@@ -201,6 +202,15 @@ def test_each_reporting_run_has_a_split_of_its_own(tmp_path: Path) -> None:
     words = {word for job in jobs for word in job["words"] if word.startswith("data.split_seed")}
     assert words == {f"data.split_seed={split}" for split in range(6)}
     assert "6 splits" in found["sentence"] and "over splits" in (tmp_path / "audit/report/audit.md").read_text()
+
+
+def test_a_reference_has_the_mean_of_all_splits_or_the_reason_why_one_lacks_it() -> None:
+    first = [{"name": "forest", "metrics": {"test/accuracy": 0.8}}, {"name": "k-NN", "metrics": {"test/accuracy": 0.5}}]
+    second = [{"name": "forest", "metrics": {"test/accuracy": 0.6}}, {"name": "k-NN", "skipped": "it takes too long"}]
+    forest, neighbour = mean_references([first, second])
+    assert forest == {"name": "forest", "metrics": {"test/accuracy": pytest.approx(0.7)}}
+    assert neighbour == {"name": "k-NN", "skipped": "it takes too long"}
+    assert mean_references([first, []])[0]["skipped"] == "a split has no such reference" and mean_references([]) == []
 
 
 @pytest.mark.slow

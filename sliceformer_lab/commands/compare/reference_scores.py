@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from statistics import fmean
 
 import torch
 
@@ -12,6 +13,7 @@ from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.runs.example_scores import read_predictions
 from sliceformer_lab.runs.folder import read_config
 from sliceformer_lab.training.build import build_data, build_task
+from sliceformer_lab.training.results.predicted import Row
 from sliceformer_lab.training.results.references import references
 from sliceformer_lab.training.saved.same_data import check_unchanged
 
@@ -20,7 +22,7 @@ MIN_SECONDS = 1200.0  # a tenth of these is the time that the references always 
 log = logging.getLogger(__name__)
 
 
-def reference_scores(run: Path, seconds: float) -> list[dict[str, Any]]:
+def reference_scores(run: Path, seconds: float) -> list[Row]:
     """The references for a finished run's data, fitted within a tenth of these seconds, at least two minutes.
 
     The strongest comes last. Nothing if they cannot be computed: a reference must not end a comparison. Raises
@@ -39,3 +41,17 @@ def reference_scores(run: Path, seconds: float) -> list[dict[str, Any]]:
     except Exception as error:
         log.warning(f"WARNING: there is no reference without a network ({type(error).__name__}: {error})")
         return []
+
+
+def mean_references(by_split: Sequence[Sequence[Row]]) -> list[Row]:
+    """The references of all splits with the means of their metrics, or why one of them was skipped on a split."""
+    found: list[Row] = []
+    for name in dict.fromkeys(row["name"] for rows in by_split for row in rows):
+        rows = [row for each in by_split for row in each if row["name"] == name]
+        metrics = [row["metrics"] for row in rows if "metrics" in row]
+        if len(metrics) == len(by_split):
+            found.append({"name": name, "metrics": {each: fmean(m[each] for m in metrics) for each in metrics[0]}})
+        else:
+            skipped = next((row["skipped"] for row in rows if "skipped" in row), "a split has no such reference")
+            found.append({"name": name, "skipped": skipped})
+    return found

@@ -14,7 +14,7 @@ from sliceformer_lab.commands.compare.compare_rows import ComparedRow
 from sliceformer_lab.commands.compare.declaration import Margin
 from sliceformer_lab.commands.compare.equal_time import Times
 from sliceformer_lab.commands.compare.examples import ExampleScores, paired_estimate
-from sliceformer_lab.commands.compare.reference_scores import reference_scores
+from sliceformer_lab.commands.compare.reference_scores import mean_references, reference_scores
 from sliceformer_lab.commands.compare.trials_of_rows import Tuning, record_of
 from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, outcomes
 from sliceformer_lab.runs.collect import RunRecord
@@ -95,10 +95,10 @@ class Comparison:
 
     @cached_property
     def references(self) -> list[dict[str, Any]]:
-        """The models without a network on the same split, the strongest last."""
+        """The models without a network, the strongest last, with their mean over the splits of the runs."""
         seconds = sum(run.number("processor_seconds") or 0.0 for run in self.runs)
-        finished = [run for run in self.runs if run.status == "ok"]
-        return reference_scores(finished[0].folder, seconds) if finished else []
+        by_split = {run.unit[1]: run.folder for run in self.runs if run.status == "ok"}
+        return mean_references([reference_scores(folder, seconds) for folder in by_split.values()])
 
     @cached_property
     def evaluations(self) -> list[Evaluation]:
