@@ -87,15 +87,20 @@ def estimate_over_seeds(values: Values) -> Estimate | None:
     return Estimate(float(results.mean()), float(results.var(ddof=1) / count), count - 1, "seeds")
 
 
-def estimate_over_splits(values: Values, size_per_train: float) -> Estimate | None:
-    """The mean of (S,), each of another split, corrected for training sets that overlap (Nadeau and Bengio 2003).
+def estimate_over_splits(values: Values, splits: Sequence[object], size_per_train: float) -> Estimate | None:
+    """The mean of (S,) on these splits (S,), corrected for training sets that overlap (Nadeau and Bengio 2003).
 
-    `size_per_train` is the number of scored examples divided by that of training examples. None for fewer than two.
+    Seeds on one split share its examples, so a split counts once, with the mean of its values. `size_per_train` is the
+    number of scored examples divided by that of training examples. None for fewer than two splits.
     """
-    found = estimate_over_seeds(values)
+    by_split: dict[object, list[float]] = {}
+    for split, value in zip(splits, values, strict=True):
+        by_split.setdefault(split, []).append(float(value))
+    found = estimate_over_seeds([float(np.mean(each)) for each in by_split.values()])
     if found is None:
         return None
-    return replace(found, variance=found.variance * (1 + len(values) * size_per_train), over="splits")
+    variance = found.variance * (1 + len(by_split) * size_per_train)
+    return replace(found, mean=float(np.mean(values)), variance=variance, over="splits")
 
 
 def estimate_crossed(scores: np.ndarray) -> Estimate:

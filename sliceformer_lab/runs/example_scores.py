@@ -61,14 +61,16 @@ def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
 
 
 def share_of_splits(runs: Iterable[RunRecord], metric: str) -> float | None:
-    """Scored examples per training example of runs that were scored on different splits; None if all are on one.
-
-    The ids of predictions do not tell: they are places in a split.
-    """
-    runs, split = list(runs), metric.partition("/")[0]
-    if len({run.split_digest(split) or run.unit[1] for run in runs}) <= 1:
+    """Scored examples per training example of runs that were scored on different splits; None if all are on one."""
+    runs = list(runs)
+    if len({split_of(run, metric) for run in runs}) <= 1:
         return None
-    return runs[0].size_per_train(split)
+    return runs[0].size_per_train(metric.partition("/")[0])
+
+
+def split_of(run: RunRecord, metric: str) -> object:
+    """The examples that a metric is of. The ids of predictions do not tell: they are places in a split."""
+    return run.split_digest(metric.partition("/")[0]) or run.unit[1]
 
 
 def example_scores(run: RunRecord, metric: str) -> tuple[np.ndarray, np.ndarray] | None:

@@ -68,7 +68,7 @@ def test_paired_differences_have_a_variance_over_seeds_and_examples_or_say_that_
     (theirs[1].folder / "predictions.npz").unlink()
     alone = paired_estimate(ExampleScores(scores._config), ours, theirs, pairs, "test/auc")
     assert alone is not None and alone.over == "seeds"
-    splits = estimate_over_splits([*pairs.values()], ours[0].size_per_train("test"))
+    splits = estimate_over_splits([*pairs.values()], [*pairs], ours[0].size_per_train("test"))
     assert splits is not None and splits.variance == pytest.approx(alone.variance * (1 + 3 * 400 / 800))
     folds = {seed: replace(one, summary={**one.summary, "split_seed": seed}) for seed, one in ours.items()}
     assert paired_estimate(scores, folds, theirs, pairs, "test/auc") == splits

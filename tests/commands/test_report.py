@@ -400,6 +400,23 @@ def test_runs_of_several_folds_have_an_interval_over_splits_and_those_of_one_tes
     assert line.interval is not None and line.interval.how == "Student's t over seeds and examples"
 
 
+def test_seeds_on_one_split_do_not_count_as_further_splits(tmp_path: Path) -> None:
+    accuracies, sizes = {"csp": (0.75, 0.8, 0.7), "mha": (0.7, 0.7, 0.65)}, {"num_train": 800, "num_test": 200}
+
+    def write(seed: int) -> Line:
+        for split in range(3):
+            for attention, values in accuracies.items():
+                value = values[split] + (0.01 if seed else -0.01)
+                fold = {"split_seed": split, "protocol": sizes, "seed": seed}
+                write_run(tmp_path / f"{attention}{split}{seed}", attention, accuracy=value, **fold)
+        return by_label(tmp_path)["csp"]
+
+    one, two = write(0), write(1)
+    assert one.interval and two.interval and one.test and two.test and one.test.estimate and two.test.estimate
+    assert two.interval.high - two.interval.low == pytest.approx(one.interval.high - one.interval.low)
+    assert (two.test.pairs, two.test.p) == (6, pytest.approx(one.test.p)) and two.mean == pytest.approx(0.75)
+
+
 def test_runs_without_the_metric_are_noted(tmp_path: Path) -> None:
     write_runs(tmp_path, "csp", 0.9, 0.8)
     write_run(tmp_path / "val_only", seed=2, metrics={"val/accuracy": 0.7})

@@ -98,10 +98,10 @@ def paired_estimate(
 ) -> Estimate | None:
     """The mean of paired differences by seed, with its variance over seeds and examples where all runs have both.
 
-    Runs on different examples have one over their splits.
+    Runs on different examples have one over their splits, of which each seed has its own.
     """
     if (share := share_of_splits(ours.values(), metric)) is not None:
-        return estimate_over_splits([*differences.values()], share)
+        return estimate_over_splits([*differences.values()], [*differences], share)
     known = [
         [scores.of(runs[seed], metric) if seed in runs else None for seed in differences] for runs in (ours, theirs)
     ]

@@ -27,7 +27,7 @@ from sliceformer_lab.measures.statistics import (
     smallest_difference,
 )
 from sliceformer_lab.runs.collect import RunRecord, Unit
-from sliceformer_lab.runs.example_scores import example_scores, share_of_splits
+from sliceformer_lab.runs.example_scores import example_scores, share_of_splits, split_of
 from sliceformer_lab.runs.groups import Row, Table
 from sliceformer_lab.runs.papers import PublishedResult, find, find_obstacles, published_results
 
@@ -195,7 +195,7 @@ def _compare(table: Table, row: Row, options: ReportOptions, scores: SavedScores
     if len(common) >= MIN_INTERVAL_RUNS:
         runs = [[each[unit] for unit in common] for each in (ours, theirs)]
         if (share := share_of_splits(runs[0], metric)) is not None:
-            estimate = estimate_over_splits(differences, share)
+            estimate = estimate_over_splits(differences, [split_of(run, metric) for run in runs[0]], share)
         else:
             estimate = estimate_pairs(differences, *([scores.of(run, metric) for run in each] for each in runs))
     against = " ".join([opponent.label, *map(str, opponent.factors)])
@@ -295,7 +295,7 @@ def _interval(row: Row, metric: str, scores: SavedScores) -> tuple[Interval | No
     known = [one for one in scored if one is not None]
     values = [*row.values(metric).values()]
     if (share := share_of_splits(runs, metric)) is not None:
-        estimate = estimate_over_splits(values, share)
+        estimate = estimate_over_splits(values, [split_of(run, metric) for run in runs], share)
     else:
         estimate = estimate_runs(values, scored)
         if len(known) == len(runs) and any(not np.array_equal(ids, known[0][0]) for ids, _ in known):
