@@ -65,6 +65,8 @@ def test_every_way_to_end_is_shown_and_failures_count_at_chance(tmp_path: Path) 
     assert (len(line.values), line.planned) == (2, 6)
     assert line.mean == pytest.approx(0.85)
     assert line.mean_with_failures == pytest.approx((0.9 + 0.8 + 0.1 + 0.1) / 4)
+    loss = by_label(tmp_path, metric="test/loss")["csp"]
+    assert loss.mean_with_failures is None and "no run of this table records the chance of test/loss" in loss.notes[-1]
     page = text(tmp_path)
     assert "2 of 6: 1 failed, 1 diverged, 1 interrupted, 1 killed" in page
     assert "seed 3 diverged (DivergedError: loss is nan): d" in page

@@ -132,7 +132,8 @@ def _line(table: Table, row: Row, test: Test | None, options: ReportOptions, sco
     base = table.reference_for(row, options.reference)
     interval, remark = _interval(row, table.metric, scores)
     published, unknown = _published(row)
-    chance = next((known for r in table.rows for run in r.runs if (known := run.number("chance")) is not None), None)
+    every = [run for each in table.rows for run in each.runs]
+    chance = next((known for run in every if (known := _chance(run, table.metric)) is not None), None)
     return Line(
         row=row,
         values=values,
@@ -206,6 +207,11 @@ def _mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
+def _chance(run: RunRecord, metric: str) -> float | None:
+    """What the best constant prediction scores; runs record that on test, in the metric that selects the epoch."""
+    return run.number("chance") if metric == f"test/{run.monitored}" else None
+
+
 def _with_failures(row: Row, numbers: Sequence[float], chance: float | None) -> float | None:
     lost = sum(run.status in AT_CHANCE for run in row.runs)
     return None if not lost or chance is None else _mean([*numbers, *([chance] * lost)])
@@ -236,7 +242,7 @@ def _notes(row: Row, metric: str, chance: float | None) -> list[str]:
     notes += [f"planned, but left no readable run: {job}" for job in row.missing]
     notes += [_repeated_note(row, run, metric) for run in row.repeated]
     if chance is None and any(run.status in AT_CHANCE for run in row.runs):
-        notes.append("no run of this table records chance, so no mean includes the failed runs")
+        notes.append(f"no run of this table records the chance of {metric}, so no mean includes the failed runs")
     commits = dict.fromkeys(str(run.summary.get("git_commit")) for run in row.runs if run.status == "ok")
     if len(commits) > 1:
         notes.append(f"runs of different versions of the code: {', '.join(commits)}")
