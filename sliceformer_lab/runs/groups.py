@@ -155,7 +155,7 @@ def _data_options(run: RunRecord) -> str:
 def _table(runs: list[RunRecord], missing: Iterable[MissingRun], by: tuple[str, ...], metric: str | None) -> Table:
     usual = _common_options(runs)
     rows = []
-    for group in _groups_of_rows(runs):
+    for group in _groups_of_rows(runs, by):
         first = group[0]
         options = _result_options(first)
         per_fold = {name for run in group for name, value in _result_options(run).items() if value != options.get(name)}
@@ -188,15 +188,18 @@ def _table(runs: list[RunRecord], missing: Iterable[MissingRun], by: tuple[str, 
     return Table(_title(runs), _metric(runs, metric), by, known, tuple(rows))
 
 
-def _groups_of_rows(runs: Iterable[RunRecord]) -> list[list[RunRecord]]:
-    """The runs of each row: those with equal options, where folds may differ in what was chosen from their examples."""
+def _groups_of_rows(runs: Iterable[RunRecord], by: Sequence[str]) -> list[list[RunRecord]]:
+    """The runs of each row: those with equal options.
+
+    Folds may differ in what was chosen from their examples, but not in the options that the table compares.
+    """
     grouped: dict[str, list[RunRecord]] = defaultdict(list)
     for run in runs:
         grouped[_text([run.attention, _result_options(run)])].append(run)
     rows: list[list[RunRecord]] = []
     latest: dict[str, list[RunRecord]] = {}  # row by the options that its runs were given
     for group in grouped.values():
-        chosen = group[0].choices
+        chosen = group[0].choices.difference(by)
         given = {name: value for name, value in _result_options(group[0]).items() if name not in chosen}
         row = latest.get(key := _text([group[0].attention, sorted(chosen), given]), [])
         if row and {run.unit[1] for run in row}.isdisjoint(run.unit[1] for run in group):

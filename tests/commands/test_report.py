@@ -192,6 +192,7 @@ def test_folds_are_one_row_whatever_was_chosen_from_their_examples(tmp_path: Pat
     ((_, rows),) = report(tmp_path)
     found = {line.row.label: sorted(line.values) for line in rows}
     assert found == {"csp": [(0, 0), (0, 1), (0, 2)], "mha": [(0, 0), (0, 1)], "mha optim.epochs=21": [(0, 2)]}
+    assert len(by_label(tmp_path, by="optim.epochs")) == 4, "a column of epochs has those of each fold"
     write_run(tmp_path / "later", options=fold | {"optim.epochs": 30}, split_seed=2, choices=[choice])
     assert "csp optim.epochs=30" in by_label(tmp_path), "another choice for the same fold is another setting"
 
