@@ -159,7 +159,7 @@ def test_examples_of_a_limited_split_are_those_that_are_scored(tmp_path: Path) -
         assert batch.inputs.equal(whole.splits["test"].batch([number]).inputs)
 
 
-@pytest.mark.parametrize("task", ["imdb", "qm9_gap", "modelnet40", "shapenet_part"])
+@pytest.mark.parametrize("task", ["qm9_gap", "modelnet40", "shapenet_part"])
 def test_the_fingerprint_of_published_data_ignores_where_examples_come_from(task: str, tmp_path: Path) -> None:
     data = task_modules.ready(task, tmp_path)
     assert isinstance(data, CachedData)
