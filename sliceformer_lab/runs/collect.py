@@ -56,8 +56,8 @@ class RunRecord:
 
     @property
     def choices(self) -> set[str]:
-        """The options that followed from its data, such as data.batch_size."""
-        return {str(choice["option"]) for choice in self.summary.get("choices", [])}
+        """The options that followed from its examples, such as data.batch_size; precision is of the machine too."""
+        return {str(choice["option"]) for choice in self.summary.get("choices", [])} - {"trainer.precision"}
 
     @property
     def started(self) -> str:

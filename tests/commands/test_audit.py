@@ -12,7 +12,7 @@ import pytest
 from support.written_runs import DIGESTS, Words, WrittenRuns
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.commands.compare import equal_time, steps
+from sliceformer_lab.commands.compare import equal_time, results, steps
 from sliceformer_lab.commands.compare.compare_options import CompareOptions
 from sliceformer_lab.commands.compare.equal_time import Times
 from sliceformer_lab.commands.compare.reference_scores import mean_references
@@ -195,13 +195,23 @@ def test_an_audit_of_molecules_asks_for_mha_with_and_without_the_bias(tmp_path: 
     assert f"csp_sort_only and {missing}, so no claim" in page and "mha_rope" not in page
 
 
-def test_each_reporting_run_has_a_split_of_its_own(tmp_path: Path) -> None:
-    launcher = WrittenRuns(scores)
-    found = audit(tmp_path, launcher, splits=6)
+def test_each_reporting_run_has_a_split_of_its_own_and_so_have_the_references(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scored(run: Path, seconds: float) -> list[dict[str, Any]]:
+        return [{"name": "forest", "metrics": {"test/accuracy": read_summary(run)["split_seed"] / 10}}]
+
+    monkeypatch.setattr(results, "reference_scores", scored)
+    found = audit(tmp_path, WrittenRuns(scores), splits=6)
     jobs = json.loads((tmp_path / "audit" / "runs" / "sweep.json").read_text())["jobs"]
     words = {word for job in jobs for word in job["words"] if word.startswith("data.split_seed")}
     assert words == {f"data.split_seed={split}" for split in range(6)}
     assert "6 splits" in found["sentence"] and "over splits" in (tmp_path / "audit/report/audit.md").read_text()
+    assert found["references"] == [{"name": "forest", "metrics": {"test/accuracy": pytest.approx(0.25)}}]
+    summary = next((tmp_path / "audit" / "runs").glob("report*/summary.json"))
+    summary.write_text(summary.read_text().replace('"65e5"', '"other data"'))
+    with pytest.raises(NoVerdictError, match="the runs have 2 data fingerprints"):
+        audit(tmp_path, WrittenRuns(scores), splits=6)
 
 
 def test_a_reference_has_the_mean_of_all_splits_or_the_reason_why_one_lacks_it() -> None:

@@ -195,6 +195,10 @@ def test_folds_are_one_row_whatever_was_chosen_from_their_examples(tmp_path: Pat
     assert len(by_label(tmp_path, by="optim.epochs")) == 4, "a column of epochs has those of each fold"
     write_run(tmp_path / "later", options=fold | {"optim.epochs": 30}, split_seed=2, choices=[choice])
     assert "csp optim.epochs=30" in by_label(tmp_path), "another choice for the same fold is another setting"
+    elsewhere = {"trainer.precision": "bf16-mixed", "data.split_seed": 3, "optim.epochs": 20}
+    choices = [choice, choice | {"option": "trainer.precision", "value": "bf16-mixed"}]
+    write_run(tmp_path / "elsewhere", options=fold | elsewhere, split_seed=3, choices=choices)
+    assert any("precision=bf16-mixed" in label for label in by_label(tmp_path)), "of another processor, not of the fold"
 
 
 def test_runs_without_a_result_are_a_line_for_each_data_set_that_names_it_and_the_reasons(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def paired_estimate(
 ) -> Estimate | None:
     """The mean of paired differences by seed, with its variance over seeds and examples where all runs have both.
 
-    Runs on different examples have one over their splits, of which each seed has its own.
+    Where each seed has a split of its own, it is over splits.
     """
     if (share := share_of_splits(ours.values(), metric)) is not None:
         return estimate_over_splits([*differences.values()], [*differences], share)
