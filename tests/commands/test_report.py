@@ -183,8 +183,8 @@ def test_folds_that_differ_in_size_are_rows_of_one_table(tmp_path: Path) -> None
 
 
 def test_folds_are_one_row_whatever_was_chosen_from_their_examples(tmp_path: Path) -> None:
-    choice = {"option": "optim.epochs", "value": 21, "reason": "few examples"}
-    for attention, choices in {"csp": [choice], "mha": []}.items():
+    chosen = [{"option": option, "value": 0, "reason": "few"} for option in ("optim.epochs", "trainer.precision")]
+    for attention, choices in {"csp": chosen, "mha": []}.items():
         for split, epochs in enumerate((20, 20, 21)):
             fold = {"data.split_seed": split, "data.test_fraction": 0.2, "optim.epochs": epochs}
             folder = tmp_path / f"{attention}{split}"
@@ -193,11 +193,10 @@ def test_folds_are_one_row_whatever_was_chosen_from_their_examples(tmp_path: Pat
     found = {line.row.label: sorted(line.values) for line in rows}
     assert found == {"csp": [(0, 0), (0, 1), (0, 2)], "mha": [(0, 0), (0, 1)], "mha optim.epochs=21": [(0, 2)]}
     assert len(by_label(tmp_path, by="optim.epochs")) == 4, "a column of epochs has those of each fold"
-    write_run(tmp_path / "later", options=fold | {"optim.epochs": 30}, split_seed=2, choices=[choice])
+    write_run(tmp_path / "later", options=fold | {"optim.epochs": 30}, split_seed=2, choices=chosen)
     assert "csp optim.epochs=30" in by_label(tmp_path), "another choice for the same fold is another setting"
     elsewhere = {"trainer.precision": "bf16-mixed", "data.split_seed": 3, "optim.epochs": 20}
-    choices = [choice, choice | {"option": "trainer.precision", "value": "bf16-mixed"}]
-    write_run(tmp_path / "elsewhere", options=fold | elsewhere, split_seed=3, choices=choices)
+    write_run(tmp_path / "elsewhere", options=fold | elsewhere, split_seed=3, choices=chosen)
     assert any("precision=bf16-mixed" in label for label in by_label(tmp_path)), "of another processor, not of the fold"
 
 
