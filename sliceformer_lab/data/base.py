@@ -18,7 +18,7 @@ from pytorch_lightning.trainer.states import TrainerFn
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Fraction, Seed, Workers
-from sliceformer_lab.data.input_files import read_inputs
+from sliceformer_lab.data.input_files import read_file, read_inputs
 from sliceformer_lab.data.loader import (
     LoaderPosition,
     PassSampler,
@@ -166,7 +166,13 @@ class DataModule(LightningDataModule, ABC):
         """
         if self.content_kind is None:
             raise DataError(f"a model trained on {self.title} cannot predict new inputs")
-        return read_inputs(path, self.content_kind, column or self.content_column)
+        return read_inputs(path, self.content_kind, column or self.content_column, self.read_file)
+
+    def read_file(self, path: Path) -> np.ndarray:
+        """A new picture or cloud from its file. Raises DataError."""
+        if self.content_kind is None:
+            raise DataError(f"a model trained on {self.title} cannot predict new inputs")
+        return read_file(path, self.content_kind)
 
     def encode(self, contents: Sequence[Content]) -> Batch:
         """New contents as a batch for the model, prepared as in evaluation; targets mean nothing. Raises DataError."""

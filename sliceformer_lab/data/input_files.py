@@ -8,7 +8,7 @@ import numpy as np
 
 from sliceformer_lab.data.class_names import is_of_system
 from sliceformer_lab.data.images.picture_files import ENDINGS as PICTURES
-from sliceformer_lab.data.images.picture_files import open_picture
+from sliceformer_lab.data.images.picture_files import read_picture
 from sliceformer_lab.data.points.clouds import ENDINGS as CLOUDS
 from sliceformer_lab.data.points.clouds import read_cloud
 from sliceformer_lab.data.spec import Content, ContentKind, NewInput
@@ -16,18 +16,19 @@ from sliceformer_lab.data.table_files import TABLES, ending_of, rows_and_errors,
 from sliceformer_lab.errors import DataError
 
 Given = Content | Path
+ReadFile = Callable[[Path], np.ndarray]
 LINES = {"text": (".txt",), "smiles": (".smi", ".smiles", ".txt")}  # endings of files with one input a line
 
 
-def read_inputs(path: Path, kind: ContentKind, column: str | None) -> Iterator[NewInput]:
-    """The inputs of one kind in a file or folder, in its order. `column` holds the inputs of a table.
+def read_inputs(path: Path, kind: ContentKind, column: str | None, read: ReadFile | None = None) -> Iterator[NewInput]:
+    """The inputs of one kind in a file or folder, in its order. `column` holds those of a table, `read` reads a file.
 
     Raises DataError if there are none, or if the file cannot hold any.
     """
     if not path.exists():
         raise DataError(f"input={path} is missing; name a file{' or folder' if kind in ('picture', 'cloud') else ''}")
     if kind in ("picture", "cloud"):
-        found = read_files(path, PICTURES if kind == "picture" else CLOUDS, kind, partial(_read_file, kind=kind))
+        found = read_files(path, PICTURES if kind == "picture" else CLOUDS, kind, read or partial(read_file, kind=kind))
     elif path.is_file() and ending_of(path) in LINES[kind]:
         found = _lines(path, names=kind == "smiles")
     elif path.is_file() and ending_of(path) in TABLES:
@@ -65,7 +66,7 @@ def read_labelled(path: Path, kind: ContentKind, column: str, label: str) -> Ite
         yield one.content, folder
 
 
-def given_inputs(contents: Given | Iterable[Given], kind: ContentKind) -> Iterator[NewInput]:
+def given_inputs(contents: Given | Iterable[Given], kind: ContentKind, read: ReadFile) -> Iterator[NewInput]:
     """One input or many: texts or SMILES, arrays, or paths of pictures or clouds. Raises TypeError for others."""
     dims = {"picture": (2, 3), "cloud": (2,), "series": (1, 2)}.get(kind, ())  # of an array that is one input
     if isinstance(contents, str | Path) or (isinstance(contents, np.ndarray) and contents.ndim in dims):
@@ -80,21 +81,18 @@ def given_inputs(contents: Given | Iterable[Given], kind: ContentKind) -> Iterat
         elif isinstance(content, np.ndarray):
             yield NewInput(f"input {number}", content)
         elif isinstance(content, str | Path) and kind != "series":
-            yield _read(Path(content), str(content), partial(_read_file, kind=kind))
+            yield _read(Path(content), str(content), read)
         else:
             expected = "an array" if kind == "series" else f"an array or the path of a {kind}"
             raise TypeError(f"input {number} is {type(content).__name__}, expected {expected}")
 
 
-def read_picture(path: Path) -> np.ndarray:
-    """The picture in a file, (H, W, 3) uint8. Raises DataError."""
-    with open_picture(path) as image:
-        return np.asarray(image.convert("RGB"))
+def read_file(path: Path, kind: ContentKind) -> np.ndarray:
+    """The picture (H, W, 3) uint8 or the cloud in a file. Raises DataError."""
+    return np.asarray(read_picture(path)) if kind == "picture" else read_cloud(path)
 
 
-def read_files(
-    path: Path, endings: Collection[str], kind: str, read: Callable[[Path], np.ndarray]
-) -> Iterator[NewInput]:
+def read_files(path: Path, endings: Collection[str], kind: str, read: ReadFile) -> Iterator[NewInput]:
     """A file, or all files in a folder and the folders in it but hidden ones. Raises DataError if there are none."""
     if path.is_file():
         files = [path]
@@ -108,15 +106,11 @@ def read_files(
         yield _read(file, file.name if path.is_file() else file.relative_to(path).as_posix(), read)
 
 
-def _read(file: Path, place: str, read: Callable[[Path], np.ndarray]) -> NewInput:
+def _read(file: Path, place: str, read: ReadFile) -> NewInput:
     try:
         return NewInput(place, read(file))
     except DataError as error:
         return NewInput(place, error)
-
-
-def _read_file(file: Path, kind: ContentKind) -> np.ndarray:
-    return read_picture(file) if kind == "picture" else read_cloud(file)
 
 
 def _lines(path: Path, names: bool) -> Iterator[NewInput]:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps
 from support import official_files
 from support.image_modules import module, node, ready
 
@@ -21,6 +21,7 @@ from sliceformer_lab.data.images.crop_flip import random_crop_flip
 from sliceformer_lab.data.images.folders import FileImages, ImageFolder
 from sliceformer_lab.data.images.imagenet import TinyImageNet
 from sliceformer_lab.data.images.mnist import MNIST
+from sliceformer_lab.data.images.picture_files import picture_size, read_picture
 from sliceformer_lab.data.input_files import read_inputs
 from sliceformer_lab.data.spec import LoadPlan
 from sliceformer_lab.errors import DataError
@@ -184,6 +185,45 @@ def test_larger_pictures_are_reduced_to_twice_the_size_of_the_input(tmp_path: Pa
     images = cast(FileImages, reduced.sources["train"])
     assert {image.size for image in images.read(torch.arange(6))} == {(53, 32)}
     assert images.memory.pixels.numel() == 6 * 3 * 53 * 32
+
+
+@pytest.mark.parametrize("ending", ["jpg", "png"])
+def test_a_picture_given_by_its_file_is_prepared_as_in_training(ending: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for i in range(6):
+        path = tmp_path / "set" / str(i % 2) / f"{i}.{ending}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        picture = Image.fromarray(rng.integers(0, 256, (240, 400, 3), dtype=np.uint8))
+        (picture if ending == "jpg" else picture.quantize(32)).save(path)  # a PNG has a palette
+    data = pictures(tmp_path / "set", image_size=16, val_fraction=0.3, test_fraction=0.3)
+    kept = all_inputs(data)
+    files = [tmp_path / "set" / place for place in data.places("val", range(len(kept)))]
+    read = [one.content for file in files for one in data.read_inputs(file, None)]
+    torch.testing.assert_close(data.encode(cast(list[np.ndarray], read)).inputs, kept, rtol=0, atol=0)
+
+
+def test_a_reduced_palette_keeps_the_mean_of_its_pixels(tmp_path: Path) -> None:
+    stripes = Image.fromarray(np.tile(np.uint8([[0, 255]]), (64, 32))).convert("P")
+    stripes.save(file := tmp_path / "stripes.png")
+    small = np.asarray(read_picture(file, shorter_side=8), dtype=float)[1:-1, 1:-1]
+    assert small.min() > 120 and small.max() < 136, "the nearest pixels would be black or white"
+
+
+def test_photographs_are_turned_as_their_camera_says(tmp_path: Path) -> None:
+    upright = Image.fromarray(np.uint8([[0, 60, 120], [160, 200, 250]])).resize((48, 32), Image.Resampling.NEAREST)
+    stored = {
+        1: upright,
+        3: upright.rotate(180),
+        6: upright.rotate(90, expand=True),
+        8: upright.rotate(-90, expand=True),
+    }
+    for orientation, picture in stored.items():
+        exif = Image.Exif()
+        exif[ExifTags.Base.Orientation] = orientation
+        picture.save(file := tmp_path / f"{orientation}.png", exif=exif)
+        assert picture_size(file) == (48, 32)
+        np.testing.assert_array_equal(np.asarray(read_picture(file)), np.asarray(upright.convert("RGB")))
+        assert read_picture(file, shorter_side=16).size == (24, 16)
 
 
 def test_crop_is_a_window_of_the_padded_picture_and_flip_its_mirror() -> None:

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 from support import official_files
 
 from sliceformer_lab.batch import NO_CLASS
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.images.mask_folder import MaskFolder, MaskSplit
+from sliceformer_lab.data.splits import STAGES
 from sliceformer_lab.errors import DataError
 
 SIZE = (24, 32)
@@ -54,6 +55,20 @@ def test_sizes_that_are_null_are_the_median_and_are_reported(tmp_path: Path) -> 
     assert data.spec.image_size == (64, 96)
     assert [str(choice).partition(" (")[0] for choice in data.choices()][:2] == ["data.height=64", "data.width=96"]
     assert module(tmp_path, height=16, width=20).spec.image_size == (16, 20)
+
+
+def test_a_photograph_is_turned_to_its_mask(tmp_path: Path) -> None:
+    official_files.mask_folder(tmp_path)
+    file = tmp_path / "images" / "3.jpg"
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 3  # upside down, so that both have the same size
+    Image.open(file).rotate(180).save(file, exif=exif, quality=95)
+    data = module(tmp_path, pad=0, mirror=False)
+    places = {data.splits[stage].place(row): (stage, row) for stage in STAGES for row in range(len(data.splits[stage]))}
+    stage, row = places["images/3.jpg"]
+    np.testing.assert_array_equal(
+        split_of(data, stage).stored(row), np.asarray(ImageOps.exif_transpose(Image.open(file)))
+    )
 
 
 def test_image_and_mask_move_together(tmp_path: Path) -> None:
@@ -132,7 +147,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no images": (lambda root: [f.unlink() for f in (root / "images").iterdir()], r"images holds no images; put"),
     "other size": (
         lambda root: paint(root, 3, lambda mask: mask[:, 1:]),
-        r"masks/3.png has 31 x 24 pixels, and its image 3.jpg 32 x 24; give both the same size",
+        r"masks/3.png has 31 x 24 pixels, and its image 3.jpg 32 x 24 as a viewer shows it; give both the same size",
     ),
     "class without a name": (
         lambda root: paint(root, 3, lambda mask: mask + 4),

@@ -21,7 +21,7 @@ from sliceformer_lab.data.class_names import ClassFiles, files_by_class, trainin
 from sliceformer_lab.data.images.augment import ImageAugment, check_policy, eval_transform, training_transform
 from sliceformer_lab.data.images.base import ImageData, Images, ImageSplit, Transform
 from sliceformer_lab.data.images.image_memory import ImageMemory
-from sliceformer_lab.data.images.picture_files import ENDINGS, open_picture
+from sliceformer_lab.data.images.picture_files import ENDINGS, picture_size, read_picture, reduced
 from sliceformer_lab.data.loader import SeededLoader
 from sliceformer_lab.data.own_data import OwnData
 from sliceformer_lab.data.spec import Choice, DataSpec
@@ -57,14 +57,11 @@ class FileImages:
 
     def decoded(self, position: int) -> Image.Image:
         """One image from its file, in RGB. Raises DataError."""
-        with open_picture(self.root / self.files[position]) as image:
-            reduce(image, self.shorter_side)
-            return image.convert("RGB")
+        return read_picture(self.root / self.files[position], self.shorter_side)
 
     def size(self, position: int) -> tuple[int, int]:
         """Width and height of an image in pixels, from the head of its file. Raises DataError."""
-        with open_picture(self.root / self.files[position]) as image:
-            return image.size
+        return picture_size(self.root / self.files[position])
 
     def place(self, position: int, source: str) -> str:
         """The path in the data folder."""
@@ -88,12 +85,6 @@ class FileImages:
         """Add the images and labels to a hash."""
         for position, target in enumerate(self.targets.tolist()):
             digest.update(self.identity(position) + f" {target}\n".encode())
-
-
-def reduce(image: Image.Image, shorter_side: int | None) -> None:
-    """Makes an image smaller, in place, if its shorter side has more than `shorter_side` pixels."""
-    if shorter_side is not None and (ratio := shorter_side / min(image.size)) < 1:
-        image.thumbnail((math.ceil(image.width * ratio), math.ceil(image.height * ratio)))
 
 
 def list_images(root: Path, files: ClassFiles) -> FileImages:
@@ -275,9 +266,11 @@ class ImageFolder(TimmImages, FolderData, OwnData):
         return 2 * self.side if self.memory else None
 
     def source_of(self, picture: np.ndarray) -> Any:
-        image = Image.fromarray(picture).convert("RGB")
-        reduce(image, self._shorter_side)
-        return [image]
+        return [reduced(Image.fromarray(picture), self._shorter_side)]
+
+    def read_file(self, path: Path) -> np.ndarray:
+        """A new picture, reduced while it is decoded, as those of the splits are. Raises DataError."""
+        return np.asarray(read_picture(path, self._shorter_side))
 
     def _loader(self, stage: Stage, batch_size: int) -> SeededLoader:
         if self.memory:

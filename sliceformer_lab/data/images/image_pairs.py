@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from sliceformer_lab.data.class_names import is_of_system
-from sliceformer_lab.data.images.picture_files import ENDINGS, open_picture
+from sliceformer_lab.data.images.picture_files import ENDINGS, open_picture, read_picture
 from sliceformer_lab.errors import DataError
 
 MAX_CLASSES = 255  # that a byte holds besides "ignored"
@@ -65,14 +65,13 @@ def read_pair(pair: Pair, sizes: Sizes, meaning: MaskValues) -> tuple[np.ndarray
             )
         values = np.asarray(mask).astype(np.uint8)
     classes = meaning.classes(values, pair.mask)
-    with open_picture(pair.image) as image:
-        if image.size != classes.shape[::-1]:
-            raise DataError(
-                f"{pair.mask} has {classes.shape[1]} x {classes.shape[0]} pixels, and its image {pair.image.name} "
-                f"{image.width} x {image.height}; give both the same size"
-            )
-        colours = resize_image(image.convert("RGB"), sizes)
-    small = resize_mask(classes, sizes)
+    image = read_picture(pair.image)
+    if image.size != classes.shape[::-1]:
+        raise DataError(
+            f"{pair.mask} has {classes.shape[1]} x {classes.shape[0]} pixels, and its image {pair.image.name} "
+            f"{image.width} x {image.height} as a viewer shows it; give both the same size"
+        )
+    colours, small = resize_image(image, sizes), resize_mask(classes, sizes)
     return np.concatenate([colours, small[None]]), np.bincount(classes.ravel(), minlength=256)
 
 

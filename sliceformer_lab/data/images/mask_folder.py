@@ -31,7 +31,7 @@ from sliceformer_lab.data.images.image_pairs import (
     read_pair,
     resize_image,
 )
-from sliceformer_lab.data.images.picture_files import open_picture
+from sliceformer_lab.data.images.picture_files import picture_size
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.own_data import OwnFolder
 from sliceformer_lab.data.parallel import Pace, in_order
@@ -174,8 +174,8 @@ class MaskFolder(OwnFolder):
         found = []
         train = self._pairs["train"]
         for pair in train[:: -(-len(train) // SAMPLED_IMAGES)]:
-            with open_picture(pair.image) as image:
-                found.append((image.height, image.width))
+            width, height = picture_size(pair.image)
+            found.append((height, width))
         height, width = np.median(found, axis=0)
         return int(height), int(width)
 
@@ -192,7 +192,7 @@ class MaskFolder(OwnFolder):
         files = [path for pairs in self._pairs.values() for pair in pairs for path in pair]
         key = {
             "title": self.title,
-            "identity": 1,
+            "identity": 2,
             "sizes": self._sizes,
             "values": self.values,
             "ignore": self.ignore,

@@ -1,12 +1,13 @@
-"""Opens files of pictures. All pictures of data sets and new inputs come through here."""
+"""Opens and reads files of pictures. All pictures of data sets and new inputs come through here."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 
 from sliceformer_lab.errors import DataError, LabError, machine_error
 
@@ -35,3 +36,28 @@ def open_picture(path: Path) -> Iterator[Image.Image]:
         raise machine_error(error) or DataError(
             f"{path} cannot be read as an image ({error}); replace or delete it"
         ) from error
+
+
+def read_picture(path: Path, shorter_side: int | None = None) -> Image.Image:
+    """The picture in a file in RGB, turned as its EXIF orientation says, and reduced to `shorter_side` if it is larger.
+
+    Raises DataError.
+    """
+    with open_picture(path) as image:
+        return ImageOps.exif_transpose(reduced(image, shorter_side))
+
+
+def picture_size(path: Path) -> tuple[int, int]:
+    """Width and height of the picture that `read_picture` reads, from the head of its file. Raises DataError."""
+    with open_picture(path) as image:
+        is_on_its_side = image.getexif().get(ExifTags.Base.Orientation, 1) >= 5
+        return (image.height, image.width) if is_on_its_side else image.size
+
+
+def reduced(image: Image.Image, shorter_side: int | None) -> Image.Image:
+    """A picture in RGB, made smaller if its shorter side has more than `shorter_side` pixels."""
+    if image.mode not in ("RGB", "L"):  # Pillow would take the nearest pixels of a palette
+        image = image.convert("RGB")
+    if shorter_side is not None and (ratio := shorter_side / min(image.size)) < 1:
+        image.thumbnail((math.ceil(image.width * ratio), math.ceil(image.height * ratio)))
+    return image.convert("RGB")

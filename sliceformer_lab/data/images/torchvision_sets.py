@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from sliceformer_lab.data.images.folders import FileImages, ImageFolder, reduce
+from sliceformer_lab.data.images.folders import FileImages, ImageFolder
+from sliceformer_lab.data.images.picture_files import reduced
 from sliceformer_lab.data.library_sets import PlainOptions, class_of_library, describe_set
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError, machine_error
@@ -44,9 +45,7 @@ class LibraryImages(FileImages):
         return image.convert("RGB")
 
     def decoded(self, position: int) -> Image.Image:
-        image = self._image(position)
-        reduce(image, self.shorter_side)
-        return image
+        return reduced(self._image(position), self.shorter_side)
 
     def size(self, position: int) -> tuple[int, int]:
         return self._image(position).size

@@ -108,7 +108,7 @@ class Run:
         """
         import pandas as pd
 
-        inputs = given_inputs(contents, self.predictor.kind)
+        inputs = given_inputs(contents, self.predictor.kind, self.predictor.data.read_file)
         return pd.DataFrame(self.predictor.rows(inputs), columns=list(self.predictor.columns))
 
     @contextmanager
