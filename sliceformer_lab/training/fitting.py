@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 from lightning_fabric.utilities.exceptions import MisconfigurationException
-from pytorch_lightning.callbacks import ProgressBar
+from pytorch_lightning.callbacks import (
+    BatchSizeFinder,
+    GradientAccumulationScheduler,
+    LearningRateFinder,
+    ProgressBar,
+)
 from pytorch_lightning.loggers import Logger
 
 from sliceformer_lab.config.checked import RunPlan
@@ -23,6 +28,13 @@ from sliceformer_lab.training.results.loggers import WatchingLogger
 from sliceformer_lab.training.results.metrics_file import MetricsFile
 from sliceformer_lab.training.results.observers import warn_of
 from sliceformer_lab.training.results.summary import RecordPlace, Summary
+
+# They change options while the run trains, so its record, its number of steps and the time left would be wrong.
+OPTIONS_CHANGED_BY: dict[type[pl.Callback], str] = {
+    BatchSizeFinder: "data.batch_size",
+    GradientAccumulationScheduler: "optim.accumulate",
+    LearningRateFinder: "optim.lr",
+}
 
 
 def fit(
@@ -72,6 +84,13 @@ def build_trainer(
     """Lightning's trainer with the configured callbacks. Raises ConfigError for options that it refuses."""
     nodes = plan.callbacks.values()
     callbacks: list[pl.Callback] = [node.build(*([context] if _takes_context(node) else [])) for node in nodes]
+    for name, callback in zip(plan.callbacks, callbacks, strict=True):
+        for kind, option in OPTIONS_CHANGED_BY.items():
+            if isinstance(callback, kind):
+                raise ConfigError(
+                    f"callbacks.{name}: {kind.__name__} changes {option} in training, and the run would be recorded "
+                    f"with another one; remove it and set {option}"
+                )
     if summary is not None:
         callbacks.append(RecordPlace(summary))
     optim = task.optim

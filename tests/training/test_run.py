@@ -20,7 +20,7 @@ from sliceformer_lab.__main__ import main
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.tasks.image import ImageClassification
-from sliceformer_lab.training.results.summary import print_summary
+from sliceformer_lab.training.results.summary import chance_warning, print_summary
 from sliceformer_lab.training.saved.saved_run import load_run
 
 
@@ -224,8 +224,14 @@ def test_a_run_that_is_not_shown_to_be_above_chance_prints_a_warning(
     )
     assert ("not shown to be above" in capsys.readouterr().out) is warned
     assert ("n = 100" in caplog.text) is warned and "learned nothing" not in caplog.text
-    advice = [word for word in ("optim.lr", "warmup", "max_len", "padding") if word in caplog.text]
-    assert len(advice) == (4 if warned else 0)
+    assert all((word in caplog.text) is warned for word in ("optim.lr", "warmup")) and "max_len" not in caplog.text
+
+
+def test_the_warning_at_chance_asks_for_the_length_where_data_have_one(finished: Path) -> None:
+    summary = read_summary(finished) | {"chance": 0.64}
+    summary["metrics"]["test/accuracy"] = 0.02
+    summary["options"]["data"]["max_len"] = 128
+    assert str(chance_warning(summary)).endswith("; does data.max_len cut off what decides the class?")
 
 
 def test_run_without_test_scores_reads_validation_only(tmp_path: Path) -> None:
@@ -240,6 +246,21 @@ def test_run_without_test_scores_reads_validation_only(tmp_path: Path) -> None:
     again = json.loads((tmp_path / "run" / "eval.json").read_text())
     del again["digests"]  # of all splits: the identity of the data
     assert again["metrics"] and "test" not in json.dumps(again)
+
+
+@pytest.mark.parametrize(
+    ("callback", "option"),
+    [
+        ("BatchSizeFinder", "data.batch_size"),
+        ("LearningRateFinder", "optim.lr"),
+        ("GradientAccumulationScheduler scheduling={1:2}", "optim.accumulate"),
+    ],
+)
+def test_a_callback_that_changes_a_recorded_option_is_refused(callback: str, option: str, tmp_path: Path) -> None:
+    name, *options = callback.split()
+    words = [f"+callbacks.own._target_=pytorch_lightning.callbacks.{name}", *(f"+callbacks.own.{o}" for o in options)]
+    with pytest.raises(ConfigError, match=rf"^callbacks.own: {name} changes {option} in training.* set {option}$"):
+        run(small_config("callbacks=minimal", *words, "allow_targets=[pytorch_lightning.]"), tmp_path)
 
 
 def test_a_share_of_the_validation_batches_that_is_none_is_refused_in_a_sentence(tmp_path: Path) -> None:

@@ -169,11 +169,11 @@ def chance_warning(summary: Mapping[str, Any]) -> str | None:
     """The warning for a run whose accuracy is not shown to be above chance; None for all others."""
     if (p := _p_of_chance(summary)) is None:
         return None
+    truncates = "max_len" in summary["options"]["data"]
     return (
         f"test accuracy is not shown to be above chance ({summary['chance']:.4f}, the most frequent class; "
         f"n = {summary['protocol']['num_test']:,}, p = {p:.2g}); try a lower optim.lr or a longer optim.warmup_steps "
-        "first, then more epochs; then check whether data.max_len truncates the tokens that decide the class, and "
-        "whether padding is masked"
+        f"first, then more epochs{'; does data.max_len cut off what decides the class?' if truncates else ''}"
     )
 
 
