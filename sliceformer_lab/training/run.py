@@ -51,7 +51,7 @@ def train(plan: RunPlan, data: DataModule, folder: Path, summary: Summary | None
     _check_task(plan, task, data, summary)
     context = run_context(plan, folder, task)
     loggers = build_loggers(plan, context)
-    pretrained = pretrain(plan, folder, loggers, summary)
+    pretrained = pretrain(plan, data, folder, loggers, summary)
     trainer = build_trainer(plan, context, task, loggers, summary)
     if plan.trainer.compile:
         compile_encoder(task.encoder)

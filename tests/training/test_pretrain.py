@@ -162,6 +162,45 @@ def test_a_pretraining_that_held_out_another_share_of_ones_own_data_is_refused(t
         found.check_fits(now)
 
 
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    """A table of sixty texts."""
+    file = tmp_path / "texts.csv"
+    file.write_text("text,label\n" + "".join(f"word{i} of {'ab'[i % 2]},{i % 2}\n" for i in range(60)))
+    return file
+
+
+def check_texts(before: Path, now: Path, *options: str) -> None:
+    """Checks whether a pretraining on the texts of `before` fits a run on those of `now`. Raises RunFolderError."""
+    root = before.parent
+    words = ("task=text_csv", f"data.root={root / 'cache'}", "data.batch_size=8", *options)
+    plan = plan_of(compose_root([*words, f"data.file={before}"]))
+    (root / "checkpoints").mkdir(exist_ok=True)
+    if not (file := root / "checkpoints" / "best.ckpt").exists():
+        state = build.build_data(plan).state_dict()
+        torch.save({"format": 1, "state_dict": {}, "TextCSV": state}, file)
+    found = Pretrained(root, {"checkpoint": file.name, "model": plan.model.plain, "data": plan.plain["data"]})
+    later = plan_of(compose_root([*words, f"data.file={now}"]))
+    found.check_data(later, build.build_data(later))
+
+
+def test_a_pretraining_whose_tokens_have_other_ids_is_refused(texts: Path) -> None:
+    other = texts.with_name("others.csv")
+    other.write_text(texts.read_text().replace("word", "name"))
+    check_texts(texts, texts)
+    with pytest.raises(RunFolderError, match=r"ids of its tokens mean others here; .*data.tokens=bytes"):
+        check_texts(texts, other)
+
+
+def test_a_pretraining_on_bytes_fits_other_texts_but_not_its_own_file_with_other_test_texts(texts: Path) -> None:
+    other = texts.with_name("others.csv")
+    other.write_text(texts.read_text().replace("word", "name"))
+    check_texts(texts, other, "data.tokens=bytes")
+    texts.write_text(texts.read_text() + "one more of a,0\n" * 10)
+    with pytest.raises(RunFolderError, match=r"test examples have changed since .* may have seen those of this run"):
+        check_texts(texts, texts, "data.tokens=bytes")
+
+
 def test_a_folder_without_a_finished_pretraining_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="no pretraining has finished there"):
         run(small_config("pretrain=masked", f"pretrain.path={tmp_path / 'none'}"), tmp_path / "run")

@@ -23,6 +23,7 @@ from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import resumable_checkpoint, scored_checkpoint
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.fitting import build_trainer, fit, run_context
+from sliceformer_lab.training.interfaces import DataModule
 from sliceformer_lab.training.optim import OptimOptions
 from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
 from sliceformer_lab.training.pretraining.pretrained_weights import FOLDER, RECORD, Pretrained
@@ -37,7 +38,9 @@ PASSES_PER_TRAINING_PASS = 3  # of pretraining for each pass of the training, wh
 log = logging.getLogger(__name__)
 
 
-def pretrain(plan: RunPlan, folder: Path, loggers: Sequence[Logger], summary: Summary | None) -> Pretrained | None:
+def pretrain(
+    plan: RunPlan, data: DataModule, folder: Path, loggers: Sequence[Logger], summary: Summary | None
+) -> Pretrained | None:
     """The finished pretraining that a run starts from, done now if need be; None if the run has none.
 
     Records it in the summary. Raises RunFolderError if `path` is no pretraining that fits.
@@ -53,6 +56,7 @@ def pretrain(plan: RunPlan, folder: Path, loggers: Sequence[Logger], summary: Su
                 "pretrain=masked"
             )
         found.check_fits(plan)
+        found.check_data(plan, data)
     else:
         found = Pretrained.find(folder / FOLDER) or _pretrain(plan, options, folder, loggers)
     if found is None:

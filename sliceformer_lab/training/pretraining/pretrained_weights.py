@@ -13,10 +13,11 @@ import torch
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.folder import read_checkpoint
-from sliceformer_lab.training.interfaces import TaskModule
+from sliceformer_lab.training.interfaces import DataModule, TaskModule
 
 FOLDER, RECORD = "pretrain", "pretrain.json"  # in a run folder, and in that folder
 HELD_OUT = ("split_seed", "val_fraction", "test_fraction")  # options of data that decide which examples are held out
+IDS = ("tokenizer", "vocabulary")  # what data keep in a checkpoint of which id a token has
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,27 @@ class Pretrained:
                         f"may have seen test examples of this run; give the same data.{option}, or pretrain anew"
                     )
 
+    def check_data(self, plan: RunPlan, data: DataModule) -> None:
+        """Raises RunFolderError if its tokens have other ids than those of `data`, or if the test data have changed."""
+        before = self.facts.get("data", {})
+        name = str(before.get("_target_")).rpartition(".")[2]
+        theirs, ours = read_checkpoint(self._file).get(name, {}), data.state_dict()
+        if any(theirs.get(key) != ours.get(key) for key in IDS):
+            raise RunFolderError(
+                f"pretrain.path: {self.folder} was pretrained with a vocabulary of its own texts, so the ids of its "
+                "tokens mean others here; pretrain anew, or give both data.tokens=bytes or the same "
+                "data.tokenizer_folder"
+            )
+        if before == plan.plain["data"] and theirs.get("digests", {}).get("test") != ours["digests"]["test"]:
+            raise RunFolderError(
+                f"pretrain.path: the test examples have changed since {self.folder} was pretrained, so it may have "
+                "seen those of this run; pretrain anew"
+            )
+
+    @property
+    def _file(self) -> Path:
+        return self.folder / "checkpoints" / str(self.facts["checkpoint"])
+
     @property
     def metrics(self) -> dict[str, float]:
         """Its validation metrics."""
@@ -66,8 +88,7 @@ class Pretrained:
 
         Raises RunFolderError if sizes differ.
         """
-        file = self.folder / "checkpoints" / str(self.facts["checkpoint"])
-        saved = read_checkpoint(file)["state_dict"]
+        saved = read_checkpoint(self._file)["state_dict"]
         names = task.kept_weights()
         if not self.keep_attention:
             names -= {name for name, _ in task.named_parameters() if ".attention." in name}
@@ -77,7 +98,7 @@ class Pretrained:
             if before is None or before.shape != own[name].shape:
                 size = "nothing" if before is None else tuple(before.shape)
                 raise RunFolderError(
-                    f"{file} belongs to another model: it has {size} as {name}, and this one needs "
+                    f"{self._file} belongs to another model: it has {size} as {name}, and this one needs "
                     f"{tuple(own[name].shape)}; give the sizes that were pretrained"
                 )
         with torch.no_grad():
