@@ -5,6 +5,7 @@ Text tables are read by hand because pandas loses the line numbers, without whic
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -82,7 +83,7 @@ def rows_and_errors(
 def field_of(place: str, row: Mapping[str, Any], column: str, option: str, advice: str = "") -> Any:
     """A field of a row. Raises DataError with the names of the columns, the option that chooses one, and `advice`."""
     if column not in row:
-        names = ", ".join(shorten(name, 40, placeholder="...") for name in row)
+        names = ", ".join(shorten(name, 40, placeholder="...") if name == name.strip() else repr(name) for name in row)
         if len(row) == 1 and (found := [kind for mark, kind in OTHER_SEPARATORS.items() if mark in next(iter(row))]):
             advice = f"; if {found[0]} separate its columns, save it with commas"
         raise DataError(f"{place} has no column {column!r}; data.{option} can be one of {names}{advice}")
@@ -164,8 +165,10 @@ def decode_text(content: bytes, path: Path) -> str:
         return content.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
+        encoding = "UTF-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "LATIN1"
         raise DataError(
-            f"{path} is not UTF-8 in line {line} ({error.reason}); convert it, for example by iconv -f LATIN1 -t UTF-8"
+            f"{path} is not UTF-8 in line {line} ({error.reason}); convert it, for example by iconv -f {encoding} -t "
+            "UTF-8"
         ) from error
 
 

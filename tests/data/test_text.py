@@ -360,6 +360,7 @@ def test_vocabulary_follows_from_the_length_of_the_training_texts(tmp_path: Path
     ("content", "options", "expected"),
     [
         (GOOD, {"label_column": "class"}, "no column 'class'; data.label_column can be one of text, label"),
+        (GOOD.replace("label", " label"), {}, "data.label_column can be one of text, ' label'"),
         (GOOD, {"text_column": "body"}, "no column 'body'; data.text_column can be one of text, label"),
         (ROWS, {}, "can be one of text 0, 0; if the first line of this CSV or TSV is a text, set data.header=false"),
         (GOOD, {"header": False}, "no column 'text'; data.text_column can be one of 1, 2"),
@@ -386,7 +387,9 @@ def test_a_wrong_table_is_refused(content: str, options: dict[str, Any], expecte
 def test_a_table_in_another_encoding_is_refused_with_its_line(tmp_path: Path) -> None:
     path = table(tmp_path, "")
     path.write_bytes((GOOD + "na\u00efve,1\n").encode("latin-1"))
-    assert f"{path} is not UTF-8 in line 42" in complaint(path)
+    assert f"{path} is not UTF-8 in line 42" in (message := complaint(path)) and "iconv -f LATIN1" in message
+    path.write_bytes(GOOD.encode("utf-16"))
+    assert "iconv -f UTF-16 -t UTF-8" in complaint(path)
 
 
 @pytest.mark.parametrize(
