@@ -68,8 +68,8 @@ class Numbers:
         """Numbers have none."""
 
     def chance(self, targets: Tensor) -> float:
-        """Mean absolute error of always predicting the mean of these targets."""
-        return float((targets - targets.nanmean(dim=0)).abs().nanmean())
+        """Mean absolute error of always predicting the median of each number; no constant has a smaller one."""
+        return float((targets - targets.nanmedian(dim=0).values).abs().nanmean())
 
     def outcomes(self, outputs: Tensor, names: Names) -> list[Row]:
         """The numbers."""
@@ -83,8 +83,8 @@ class Numbers:
         return _truths(targets, names)
 
     def constant(self, targets: Tensor) -> tuple[str, Tensor]:
-        """The mean of each number."""
-        return "training mean", _means(targets)
+        """The median of each number, which suits the mean absolute error best."""
+        return "training median", targets.nanmedian(dim=0).values
 
     def pictures(self, scored: ScoredSplit) -> Mapping[str, Callable[[Path], None]]:
         """Predicted over true numbers, and the largest errors."""
@@ -146,7 +146,7 @@ class Labels:
 
     def constant(self, targets: Tensor) -> tuple[str, Tensor]:
         """The logit of each label's frequency."""
-        return "label frequencies", _means(targets).logit(eps=1e-6)
+        return "label frequencies", targets.double().nanmean(dim=0).float().logit(eps=1e-6)
 
     def pictures(self, scored: ScoredSplit) -> Mapping[str, Callable[[Path], None]]:
         """The ROC curves."""
@@ -162,11 +162,6 @@ class Labels:
 def _truths(targets: Tensor, names: Names) -> list[Row]:
     rows = (zip(names.targets, row, strict=True) for row in targets.tolist())
     return [{f"target_{name}": None if value != value else seven_digits(value) for name, value in row} for row in rows]
-
-
-def _means(targets: Tensor) -> Tensor:
-    """The mean (T,) of the known values of each target."""
-    return targets.double().nanmean(dim=0).float()
 
 
 def _draw(plot: Callable[..., None], scored: ScoredSplit, path: Path) -> None:

@@ -81,7 +81,7 @@ def test_a_run_on_times_learns_numbers(tmp_path: Path) -> None:
     folder = run(tmp_path, "task=series_csv", f"data.file={file}", *words)
     summary = read_summary(folder)
     assert summary["metrics"]["test/mae"] < summary["chance"] and summary["metrics"]["test/r2"] > 0
-    assert summary["references"][0]["name"] == "training mean" and len(summary["references"]) == 4
+    assert summary["references"][0]["name"] == "training median" and len(summary["references"]) == 4
     assert (folder / "predicted.png").is_file() and (folder / "mistakes.png").is_file()
     assert list(pd.read_csv(folder / "predictions.csv").columns) == [
         *("split", "place", "target_level", "prediction_level")

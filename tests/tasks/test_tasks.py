@@ -20,6 +20,7 @@ from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.tasks.image import AUTO_PATCHES_PER_SIDE, ImageClassification
 from sliceformer_lab.tasks.patches import patch_for
+from sliceformer_lab.tasks.targets import Numbers
 from sliceformer_lab.training.saved.saved_run import load_run
 
 POOLED = (
@@ -145,6 +146,17 @@ def test_metrics_are_shares_of_examples() -> None:
 
 def test_chance_is_the_share_of_the_commonest_class() -> None:
     assert image_task().chance(torch.tensor([3, 3, 1, 0])) == 0.5
+
+
+def test_chance_of_numbers_is_the_error_of_the_best_constant() -> None:
+    targets = torch.randn(40, 2, generator=torch.Generator().manual_seed(0)).exp()  # skewed: the mean is not the best
+    targets[::7, 1] = torch.nan
+    known = [column[~column.isnan()] for column in targets.T]
+    least = [min((column - constant).abs().sum() for constant in column) for column in known]
+    best = float(sum(least) / sum(map(len, known)))
+    assert Numbers().chance(targets) == pytest.approx(best)
+    name, constant = Numbers().constant(targets)
+    assert name == "training median" and float((targets - constant).abs().nanmean()) == pytest.approx(best)
 
 
 @pytest.mark.parametrize("pool", ["ref_min", "ref_max"])
