@@ -23,8 +23,8 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.commands.inspect.inspect_options import InspectOptions
 from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study, open_study
 from sliceformer_lab.commands.inspect.parts import ALL_PARTS, WHOLE, only_parts
-from sliceformer_lab.commands.inspect.show_residual import ALONE, Residual, bound_factors
-from sliceformer_lab.commands.inspect.show_spectrum import Spectrum
+from sliceformer_lab.commands.inspect.show_residual import ALONE, ShowResidual, bound_factors
+from sliceformer_lab.commands.inspect.show_spectrum import ShowSpectrum
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import compose_job, load_option
 from sliceformer_lab.data.base import DataModule
@@ -67,7 +67,7 @@ def analyze(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
 
 def test_spectrum_finds_at_init_and_at_the_end_what_the_callback_saw_during_the_run(runs: Path) -> None:
     study = open_study(InspectOptions(runs=str(runs / "c0"), checkpoint=("init", "last"), controls=False))
-    table = Spectrum(samples=SAMPLES).measurements(study)
+    table = ShowSpectrum(samples=SAMPLES).measurements(study)
     record = ProbeRecord.load(runs / "c0" / "spectrum.npz")
     assert record.epochs.tolist() == [-1, 0]
     keys = ["checkpoint", "layer", "place", "form", "measure", "index"]
@@ -81,7 +81,7 @@ def test_spectrum_finds_at_init_and_at_the_end_what_the_callback_saw_during_the_
 
 
 def test_every_attention_and_control_is_in_the_table_and_in_every_figure(runs: Path) -> None:
-    found = Spectrum(samples=2).findings(open_study(InspectOptions(runs=str(runs), checkpoint="init")))
+    found = ShowSpectrum(samples=2).findings(open_study(InspectOptions(runs=str(runs), checkpoint="init")))
     seeds = found.table.groupby("attention")["seed"].nunique().to_dict()
     assert seeds == {"csp": 1, "mha": 2} | dict.fromkeys(controls(), 1)
     assert found.table.groupby("attention")["control"].first().to_dict() == {
@@ -116,7 +116,7 @@ def test_all_runs_of_a_task_see_the_same_samples(study: Study) -> None:
 def test_long_samples_come_a_few_at_a_time(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     (group,) = study.groups
     source = group.sources[0]
-    opened, spectrum = Opened(source, "init", source.model("init")), Spectrum(samples=SAMPLES)
+    opened, spectrum = Opened(source, "init", source.model("init")), ShowSpectrum(samples=SAMPLES)
     whole = spectrum.measured(group, opened)
     monkeypatch.setattr("sliceformer_lab.commands.inspect.models.MAX_TOKEN_PAIRS", 2 * 17**2)
     assert len(group.batches(source, opened.model, SAMPLES)) == 3
@@ -186,7 +186,7 @@ def test_random_softmax_nets_collapse_within_three_layers_and_permutations_never
 
 
 def test_residual_is_that_of_the_real_tokens_and_stays_below_the_bound(study: Study) -> None:
-    found = Residual(samples=2).findings(study)
+    found = ShowResidual(samples=2).findings(study)
     table = found.table
     (group,) = study.groups
     source = group.sources[0]
@@ -236,11 +236,11 @@ def test_any_task_can_be_analysed(task: str, tmp_path: Path) -> None:
     source = Source("csp", "csp", check_config(composed | {"data": node_of(data)}))
     group, study = Group(task, task, [source], 0), Study([], ("init",))
     study.groups.append(group)
-    for analysis in (Spectrum(samples=3), Residual(samples=3)):
+    for analysis in (ShowSpectrum(samples=3), ShowResidual(samples=3)):
         (opened,) = study.open_models(group)
         assert not study.left_out
         lengths = {int(n) for batch in group.batches(source, opened.model, 3) for n in real_tokens(opened.model, batch)}
-        if isinstance(analysis, Spectrum):
+        if isinstance(analysis, ShowSpectrum):
             measured = analysis.measurements(study)
             assert np.isfinite(measured[measured["measure"] != "spectrum"]["mean"]).all()
         else:

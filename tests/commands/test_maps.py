@@ -20,7 +20,7 @@ from sliceformer_lab.batch import Padding
 from sliceformer_lab.commands.inspect.mixing import Mixed, mixing
 from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study
 from sliceformer_lab.commands.inspect.panels import legend_below, panels
-from sliceformer_lab.commands.inspect.show_maps import DISTANCE_BINS, SHIFT, Maps
+from sliceformer_lab.commands.inspect.show_maps import DISTANCE_BINS, SHIFT, ShowMaps
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.measures import maps as functions
 from sliceformer_lab.measures.capture import encoder_blocks
@@ -183,7 +183,7 @@ def one(table: pd.DataFrame, **wanted: Any) -> float:
 
 def test_maps_include_controls_and_name_attentions_without_maps(study: Callable[[], Study]) -> None:
     small_study = study()
-    result = Maps(samples=3, channels=4).findings(small_study)
+    result = ShowMaps(samples=3, channels=4).findings(small_study)
     table = result.table
     assert set(table["attention"]) == {"mha", "csp", "random_permutation", f"{SHIFT} (untrained)"}
     assert [reason for name, reason in small_study.left_out.items() if "fnet" in name]
@@ -195,7 +195,7 @@ def test_maps_include_controls_and_name_attentions_without_maps(study: Callable[
     shares = table[(table["measure"] == "distance_share") & (table["attention"] == "csp") & (table["layer"] == 1)]
     assert shares["index"].tolist() == list(range(1, DISTANCE_BINS + 1)) and shares["mean"].sum() == pytest.approx(1)
     assert "reach" not in set(table.loc[table["attention"] == "csp", "measure"])  # it needs all channels
-    whole = Maps(samples=2).findings(study()).table
+    whole = ShowMaps(samples=2).findings(study()).table
     reach = [one(whole, attention="csp", measure="reach", layer=layer) for layer in (1, 2)]
     assert 0 < reach[0] <= reach[1]
     assert set(result.figures) == {"maps_digits", "maps_digits_distances"}
@@ -205,7 +205,7 @@ def test_maps_include_controls_and_name_attentions_without_maps(study: Callable[
 def test_opened_models_keep_their_own_operator(study: Callable[[], Study]) -> None:
     small_study = study()
     opened: Opened = next(iter(small_study.open_models(small_study.groups[0])))
-    list(Maps(samples=2).measured(small_study.groups[0], opened, {}))
+    list(ShowMaps(samples=2).measured(small_study.groups[0], opened, {}))
     assert not [block for block in encoder_blocks(opened.model) if "mix" in vars(block.attention)]
 
 

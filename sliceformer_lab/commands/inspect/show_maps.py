@@ -83,7 +83,7 @@ FACTS = {
 Picture = dict[tuple[str, int, int], Tensor]  # (attention and checkpoint, layer, channel or head) -> a map (N, N)
 
 
-class Maps(Analysis):
+class ShowMaps(Analysis):
     """The token-mixing matrices of every layer: sums, rank, sparsity, travelled distances and dependence on data.
 
     A permutation has one for each channel, softmax attention one for each head; operators without maps are left out.

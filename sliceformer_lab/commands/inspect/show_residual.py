@@ -48,7 +48,7 @@ CAVEAT = (
 )
 
 
-class Residual(Analysis):
+class ShowResidual(Analysis):
     """The relative residual about the mean token, of all real tokens, with CLS, after every block.
 
     Measured with every combination of skip connections, MLP and norms (`parts.only`). For the attention alone, also

@@ -33,7 +33,7 @@ MEASURE_TITLES = {
 Layers = list[list[dict[str, Tensor]]]  # [layer][place][measure] -> (S, F, ...)
 
 
-class Spectrum(Analysis):
+class ShowSpectrum(Analysis):
     """Every measure of `measures.probe` at every layer: operator input, operator output and block output.
 
     Measures each sample's matrix of real tokens, without CLS and padding, in three forms: raw, without the mean token,
