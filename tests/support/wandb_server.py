@@ -95,6 +95,7 @@ class WandbServer:
     requests: list[str] = field(default_factory=list)
     fails: Callable[[str], int | None] = lambda place: None  # the status of an error for a query or path; 0: silence
     refusal: str = ""  # of views
+    faults: list[str] = field(default_factory=list)  # questions that this server could not answer
     lock: Any = field(default_factory=Lock)
 
     def runs_of(self, job_type: str) -> list[StoredRun]:
@@ -212,11 +213,12 @@ class WandbServer:
     def _artifact(self, number: str) -> Values:
         sent = self.artifacts[number]
         project = self._project(sent["projectName"]) | {"internalId": sent["projectName"]}
+        collection = sent.get("artifactCollectionName") or sent["artifactCollectionNames"][0]
         unknown = dict.fromkeys(["versionIndex", "description", "historyStep", "commitHash", "updatedAt"])
         return {
             **unknown,
             "id": number,
-            "artifactSequence": {"name": sent["artifactCollectionNames"][0], "project": project},
+            "artifactSequence": {"name": collection, "project": project},
             "artifactType": {"name": sent["artifactTypeName"]},
             **{"metadata": sent["metadata"], "ttlDurationSeconds": -2, "ttlIsInherited": True, "tags": []},
             **{"state": "COMMITTED", "size": 0, "digest": sent["digest"], "fileCount": len(sent["files"])},
@@ -268,10 +270,13 @@ def _handler(server: WandbServer) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = self._body()
+            if self.path.startswith("/sdk/otel/"):  # measurements of the client itself
+                self._answer(self.path, lambda: {})
+                return
             content = json.loads(body or b"{}")
             if self.path != "/graphql":
-                run = self.path.split("/")[4] if self.path.endswith("/file_stream") else ""
-                self._answer(self.path, lambda: server.stream(server.runs[run], content) or {})
+                run = server.runs[self.path.split("/")[4]]  # of .../file_stream
+                self._answer(self.path, lambda: server.stream(run, content) or {})
                 return
             query = content["query"]
             found = re.search(r"(?:query|mutation)\s+(\w+)", query)
@@ -297,7 +302,11 @@ def _handler(server: WandbServer) -> type[BaseHTTPRequestHandler]:
                 time.sleep(3600)
             with server.lock:
                 refused = {"errors": [{"message": f"refused with {status}"}]}
-                text = json.dumps(content() if status is None else refused).encode()
+                try:
+                    text = json.dumps(content() if status is None else refused).encode()
+                except Exception as error:
+                    server.faults.append(f"{place}: {error!r}")
+                    raise
             self.send_response(status or 200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(text)))
@@ -335,6 +344,7 @@ def wandb_server() -> Iterator[WandbServer]:
             _forget_servers()
             http.shutdown()
             http.server_close()
+    assert not server.faults, server.faults
 
 
 def _forget_servers() -> None:
