@@ -126,7 +126,7 @@ def test_a_run_alone_is_grouped_by_its_task_and_tagged_with_its_recipe(tmp_path:
         opened: dict[str, Any] = {}
         patch.setattr(loggers, "open_run", lambda folder, name, logger, **options: opened.update(options) or wandb.Run)
         patch.setattr(wandb.Run, "define_metric", lambda *names, **options: None)
-        patch.setattr(loggers, "ContinuedHistory", lambda run, *_: run)
+        patch.setattr(loggers, "WandbHistory", lambda run, *_: run)
         context = RunContext(folder=tmp_path, seed=0, monitor=None, monitor_mode="max")
         names = {"task": "imdb", "attention": "csp", "recipe": "sequences/imdb_quick"}
         plan = plan_of(small_config("tags=[imdb,mine]")).model_copy(update={"names": ChosenNames(**names)})

@@ -41,7 +41,7 @@ def start(folder: Path) -> Any:
 def log_rows(folder: Path, at_half: Callable[[], object] = lambda: None, status: str = "ok") -> None:
     """Logs rows from where the folder's metrics.csv ends, as a run does, and calls `at_half` in the middle."""
     file = MetricsFile(folder)
-    history = wandb_runs.ContinuedHistory(start(folder), folder)
+    history = wandb_runs.WandbHistory(start(folder), folder)
     for step in range(ROWS):
         if step == ROWS // 2:
             at_half()
@@ -80,7 +80,7 @@ def test_a_server_with_an_error_at_the_start_makes_the_run_offline_and_later_sta
     server.fails = lambda place: 500
     log_rows(tmp_path)
     assert caplog.text.count("the run goes on without it") == 1 and not server.runs
-    wandb_runs.ContinuedHistory(start(tmp_path), tmp_path).log_metrics({"train/loss": 0.0}, ROWS)
+    wandb_runs.WandbHistory(start(tmp_path), tmp_path).log_metrics({"train/loss": 0.0}, ROWS)
     wandb_runs.close_wandb("ok", "")
     server.fails = lambda place: None
     sync(tmp_path)
@@ -116,7 +116,7 @@ def test_a_continued_run_sends_no_row_that_the_server_has(
     """W&B's client drops such rows too, unless the run is offline, but that is no promise of it."""
     log_rows(tmp_path)
     sent: list[int] = []
-    history = wandb_runs.ContinuedHistory(start(tmp_path), tmp_path)
+    history = wandb_runs.WandbHistory(start(tmp_path), tmp_path)
     monkeypatch.setattr(wandb.Run, "log", lambda run, row, step, commit: sent.append(step))
     history.log_metrics({"train/loss": 0.0}, ROWS)
     wandb_runs.close_wandb("ok", "")

@@ -17,7 +17,7 @@ from sliceformer_lab.runs.names import task_folder
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.results.observers import Observer
 from sliceformer_lab.training.results.wandb_names import config_of, group_of, sentence_of, title_of, type_of
-from sliceformer_lab.training.results.wandb_runs import EPOCH, X_AXES, ContinuedHistory, open_run
+from sliceformer_lab.training.results.wandb_runs import EPOCH, X_AXES, WandbHistory, open_run
 
 
 class WatchingLogger(Logger):
@@ -166,14 +166,14 @@ def wandb_logger(
         run.define_metric(names_of_metrics, step_metric=axis)
     if context.monitor is not None:
         run.define_metric(context.monitor, summary=context.monitor_mode, step_metric=EPOCH)
-    return ContinuedHistory(run, folder, artifacts)
+    return WandbHistory(run, folder, artifacts)
 
 
 def publish(loggers: Sequence[Logger], folder: Path, pictures: Sequence[Path], values: Mapping[str, Any]) -> None:
     """Sends a run's summary values and pictures to its loggers, and its spectra to W&B."""
 
     def send(logger: Logger) -> None:
-        if isinstance(logger, ContinuedHistory):
+        if isinstance(logger, WandbHistory):
             from sliceformer_lab.training.results.wandb_charts import result_row
 
             logger.log_row(result_row(folder, pictures))

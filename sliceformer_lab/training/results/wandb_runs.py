@@ -44,7 +44,7 @@ X_AXES = {
 Row = dict[str, Any]
 
 
-class ContinuedHistory(WandbLogger):
+class WandbHistory(WandbLogger):
     """A W&B run whose history has the rows of metrics.csv: a continued run adds what is missing, and repeats nothing.
 
     The number of a row is its step on W&B. A continued run counts from the start of its history again and skips the
