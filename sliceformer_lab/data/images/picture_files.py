@@ -18,7 +18,7 @@ WIDE_MODES = {"I;16": "16 bits", "I;16B": "16 bits", "I;16L": "16 bits", "I": "3
 
 @contextmanager
 def open_picture(path: Path) -> Iterator[Image.Image]:
-    """The picture in a file, of 8 bits per value. It is decoded when it is first used, inside the context.
+    """The picture in a file, of 8 bits per value. But a TIFF it is decoded when it is first used, inside the context.
 
     Raises DataError if it cannot be decoded, has too many pixels, or has values that do not fit into 8 bits.
     """
@@ -29,6 +29,8 @@ def open_picture(path: Path) -> Iterator[Image.Image]:
                     f"{path} has grey values of {WIDE_MODES[image.mode]}; in 8 bits few of these levels would remain; "
                     "scale them to 0..255 and save the picture with 8 bits"
                 )
+            if image.format == "TIFF":
+                image.load()  # which turns it as its orientation says; no size is right before
             yield image
     except LabError:
         raise
