@@ -18,7 +18,7 @@ WIDE_MODES = {"I;16": "16 bits", "I;16B": "16 bits", "I;16L": "16 bits", "I": "3
 
 @contextmanager
 def open_picture(path: Path) -> Iterator[Image.Image]:
-    """The picture in a file, of 8 bits per value. But a TIFF it is decoded when it is first used, inside the context.
+    """The picture in a file, of 8 bits per value. A TIFF is decoded now, others when they are first used inside.
 
     Raises DataError if it cannot be decoded, has too many pixels, or has values that do not fit into 8 bits.
     """

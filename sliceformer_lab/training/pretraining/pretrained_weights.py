@@ -17,7 +17,7 @@ from sliceformer_lab.training.interfaces import DataModule, TaskModule
 
 FOLDER, RECORD = "pretrain", "pretrain.json"  # in a run folder, and in that folder
 HELD_OUT = ("split_seed", "val_fraction", "test_fraction")  # options of data that decide which examples are held out
-IDS = ("tokenizer", "vocabulary")  # what data keep in a checkpoint of which id a token has
+TOKEN_ID_KEYS = ("tokenizer", "vocabulary")  # of the data in a checkpoint: they say which id each token has
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Pretrained:
         before = self.facts.get("data", {})
         name = str(before.get("_target_")).rpartition(".")[2]
         theirs, ours = read_checkpoint(self._file).get(name, {}), data.state_dict()
-        if any(theirs.get(key) != ours.get(key) for key in IDS):
+        if any(theirs.get(key) != ours.get(key) for key in TOKEN_ID_KEYS):
             raise RunFolderError(
                 f"pretrain.path: {self.folder} was pretrained with a vocabulary of its own texts, so the ids of its "
                 "tokens mean others here; pretrain anew, or give both data.tokens=bytes or the same "
