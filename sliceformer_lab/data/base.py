@@ -5,7 +5,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -105,6 +105,13 @@ class DataModule(LightningDataModule, ABC):
     def state_dict(self) -> dict[str, Any]:
         """The part of the data that a checkpoint keeps: their digests."""
         return {"digests": self.digests()}
+
+    def check_token_ids(self, state_dict: Mapping[str, Any]) -> None:
+        """Raises DataError if a token has another id here than in the data whose `state_dict` a checkpoint keeps."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Checks the data of a checkpoint whose training goes on. Raises DataError."""
+        self.check_token_ids(state_dict)
 
     def class_names(self) -> tuple[str, ...]:
         """Names of the classes in the order of their numbers; empty where there are none. Raises DataError."""

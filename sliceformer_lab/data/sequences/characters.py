@@ -149,9 +149,8 @@ class CharacterText(OwnData):
         """The part of the data that a checkpoint keeps."""
         return super().state_dict() | {"vocabulary": "".join(map(chr, self.vocabulary))}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Raises DataError if a checkpoint was trained on other characters."""
-        if state_dict["vocabulary"] != self.state_dict()["vocabulary"]:
+    def check_token_ids(self, state_dict: Mapping[str, Any]) -> None:
+        if state_dict.get("vocabulary") != self.state_dict()["vocabulary"]:
             raise DataError(
                 f"{self.origin} has other characters than the text that the checkpoint was trained on; "
                 "use the same file and fractions"

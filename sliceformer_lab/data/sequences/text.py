@@ -143,13 +143,13 @@ class TextData(SequenceData):
         """The part of the data that a checkpoint keeps."""
         return super().state_dict() | {"tokenizer": self.tokenizer_digest()}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Raises DataError if a checkpoint was trained with another tokenizer."""
-        theirs, ours = str(state_dict["tokenizer"]), self.tokenizer_digest()
+    def check_token_ids(self, state_dict: Mapping[str, Any]) -> None:
+        theirs, ours = str(state_dict.get("tokenizer")), self.tokenizer_digest()
         if theirs != ours:
             raise DataError(
                 f"{self.title}: the checkpoint was trained with another tokenizer ({theirs[:12]}) than that in "
-                f"{self.folder()} ({ours[:12]}); use the texts and options of that training run"
+                f"{self.folder()} ({ours[:12]}); use the texts and options of that training run, or in both runs "
+                "data.tokens=bytes or the same data.tokenizer_folder"
             )
 
     def prepare(self) -> Path:

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from sliceformer_lab.config.checked import RunPlan
-from sliceformer_lab.errors import RunFolderError
+from sliceformer_lab.errors import DataError, RunFolderError
 from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 
 FOLDER, RECORD = "pretrain", "pretrain.json"  # in a run folder, and in that folder
 HELD_OUT = ("split_seed", "val_fraction", "test_fraction")  # options of data that decide which examples are held out
-TOKEN_ID_KEYS = ("tokenizer", "vocabulary")  # of the data in a checkpoint: they say which id each token has
+LOADER_OPTIONS = {"batch_size", "eval_batch_size", "num_workers", "limit_train"}  # change no test example
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class Pretrained:
         """Raises RunFolderError if its tokens have other ids than those of `data`, or if the test data have changed."""
         before = self.facts.get("data", {})
         name = str(before.get("_target_")).rpartition(".")[2]
-        theirs, ours = read_checkpoint(self._file).get(name, {}), data.state_dict()
-        if any(theirs.get(key) != ours.get(key) for key in TOKEN_ID_KEYS):
-            raise RunFolderError(
-                f"pretrain.path: {self.folder} was pretrained with a vocabulary of its own texts, so the ids of its "
-                "tokens mean others here; pretrain anew, or give both data.tokens=bytes or the same "
-                "data.tokenizer_folder"
-            )
-        if before == plan.plain["data"] and theirs.get("digests", {}).get("test") != ours["digests"]["test"]:
+        theirs = read_checkpoint(self._file).get(name, {})
+        try:
+            data.check_token_ids(theirs)
+        except DataError as error:
+            raise RunFolderError(f"pretrain.path={self.folder}: {error}") from error
+        deciding = plan.plain["data"].keys() - LOADER_OPTIONS
+        same = all(before.get(option) == plan.plain["data"][option] for option in deciding)
+        if same and theirs.get("digests", {}).get("test") != data.digests()["test"]:
             raise RunFolderError(
                 f"pretrain.path: the test examples have changed since {self.folder} was pretrained, so it may have "
                 "seen those of this run; pretrain anew"
