@@ -116,7 +116,7 @@ def _describe(test: Details, answers: Sequence[Sequence[Any]], run: RunRecord) -
         int(i) for i in np.argsort(-np.nan_to_num(spread), kind="stable")[:MAX_DESCRIBED_EXAMPLES] if spread[i] > 0
     ]
     try:
-        written = pd.read_csv(run.folder / "predictions.csv", keep_default_na=False)
+        written = pd.read_csv(run.folder / "predictions.csv", dtype=str, keep_default_na=False)
         here = written[written["split"] == "test"]
         texts = here["text" if "text" in here else "smiles"].tolist()
     except (OSError, KeyError, ValueError):

@@ -15,6 +15,8 @@ from sliceformer_lab.training.results.prediction_table import PREPROCESSING, TAB
 from sliceformer_lab.training.saved.exported_model import save_export
 from sliceformer_lab.training.saved.saved_run import load_run
 
+TEXT_COLUMNS = {"split", "place", "text", "smiles", "target", "prediction"}  # of predictions.csv; others hold numbers
+
 
 def log_artifacts(run: Any, folder: Path, which: Literal["best", "all"]) -> None:
     """Logs the scored model as safetensors (alias `best`) and its predictions; `all`: the checkpoints too.
@@ -33,7 +35,7 @@ def log_artifacts(run: Any, folder: Path, which: Literal["best", "all"]) -> None
             model.add_file(str(folder / name))
         run.log_artifact(model, aliases=["best"])
     predictions = wandb.Artifact(f"predictions-{run.id}", type="predictions", metadata=metadata)
-    predictions.add(wandb.Table(dataframe=pd.read_csv(folder / TABLE)), "predictions")
+    predictions.add(wandb.Table(dataframe=read_predictions(folder / TABLE)), "predictions")
     run.log_artifact(predictions)
     if which == "all":
         checkpoints = wandb.Artifact(f"checkpoints-{run.id}", type="checkpoints", metadata=metadata)
@@ -41,3 +43,14 @@ def log_artifacts(run: Any, folder: Path, which: Literal["best", "all"]) -> None
         run.log_artifact(checkpoints)
     if not run.offline:  # W&B's client has no lineage offline
         run.use_artifact(wandb.Artifact(f"data-{data}", type="dataset", metadata={"sha256": digests}))
+
+
+def read_predictions(file: Path) -> pd.DataFrame:
+    """The rows of a predictions.csv: names and texts as they were written, and numbers, NaN if unknown.
+
+    A class may be called 01 or NA, which pandas would take for a number or a gap.
+    """
+    table = pd.read_csv(file, dtype=str, keep_default_na=False)
+    numbers = [name for name in table if name not in TEXT_COLUMNS]
+    table[numbers] = table[numbers].apply(pd.to_numeric)
+    return table
