@@ -13,10 +13,10 @@ from support.runs import small_config
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.training.saved.saved_run import load_run
 
-EMA = ("callbacks=ema", "callbacks.ema.decay=0.9", "optim.epochs=3", "data.limit_train=256", "reference=null")
+EMA = ("attention=csp", "callbacks=ema", "callbacks.ema.decay=0.9", "optim.epochs=3", "data.limit_train=256")
 
 
-def test_the_scored_weights_are_the_average_of_those_of_all_steps(tmp_path: Path) -> None:
+def test_the_scored_weights_are_the_average_and_the_shifts_those_of_training(tmp_path: Path) -> None:
     run(small_config(*EMA), tmp_path / "run")
     checkpoint = read_checkpoint(tmp_path / "run" / "checkpoints" / "best.ckpt")
     average, last = checkpoint["state_dict"], checkpoint["current_model_state"]
