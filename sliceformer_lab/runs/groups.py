@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from sliceformer_lab.config.compose import option_names, preset_job
 from sliceformer_lab.errors import ConfigError, LabError
 from sliceformer_lab.runs.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit, flat_options
-from sliceformer_lab.runs.papers import FULL
+from sliceformer_lab.runs.papers import FULL, TRIAL_OPTIONS
 from sliceformer_lab.runs.sources import Sources, digests_of
 
 # options that change where and how fast a run computes, but not its result
@@ -28,7 +28,6 @@ SAME_DATA = ("data", "official", "sha256", "limit_train", "limit_val", "score_te
 SIZES = ("num_train", "num_val", "num_test")
 SPLIT_SEED = "data.split_seed"
 SHARES = ("data.val_fraction", "data.test_fraction", "data.limit_train", "data.limit_eval")
-TRIAL_OPTIONS = ("trainer.fast_dev_run", "trainer.overfit_batches")  # such trials get tables of their own
 WEIGHTS = "encoder.init_file"
 ABSENT = "absent"  # the value of an option that a run does not have
 
@@ -134,7 +133,8 @@ def _key(run: RunRecord) -> str | None:
     if not run.protocol:
         return None
     same = {name: run.protocol.get(name) for name in SAME_DATA} | {
-        name: run.options.get(name) for name in TRIAL_OPTIONS
+        name: run.options.get(name)
+        for name in TRIAL_OPTIONS  # trials get tables of their own
     }
     sizes = {name: run.protocol.get(name) for name in SIZES}
     if SPLIT_SEED in run.options:  # the folds of a cross-validation differ in size by an example of each class

@@ -12,6 +12,7 @@ from typing import Any
 
 from filelock import FileLock
 
+from sliceformer_lab.runs.changing_callbacks import changing_callbacks
 from sliceformer_lab.runs.collect import flat_options
 from sliceformer_lab.runs.commit import git_commit
 
@@ -39,6 +40,7 @@ class Evaluation:
 def options_that_count(config: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a configuration that change what its run scores, by their path, as JSON keeps them."""
     groups = {name: config[name] for name in GROUPS if isinstance(config.get(name), Mapping)}
+    groups["callbacks"] = changing_callbacks(config)
     found = {key: value for key, value in flat_options(groups) if key not in {f"data.{name}" for name in PLACES}}
     known: dict[str, Any] = json.loads(json.dumps(found, default=str))
     return known

@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from sliceformer_lab.config.compose import option_names, preset_job, written_option
+from sliceformer_lab.runs.changing_callbacks import changing_callbacks
 
 KEYS = ("paper", "table", "task", "attention", "variant", "metric")
 FULL = "full"  # the scale of the published recipe
@@ -19,7 +20,8 @@ FULL = "full"  # the scale of the published recipe
 JUDGED_APART = {"root", "file", "download", "verify", "processes", "num_workers", "eval_batch_size", "split_seed"}
 JUDGED_APART |= {"source", "version", "val_fraction", "limit_train", "limit_eval", "pad_to_max_len"}
 JUDGED_APART |= {"bucket", "bucket_share"}
-NODES = ("task", "data", "encoder", "block", "attention", "optim")  # the nodes that a recipe and its attention set
+NODES = ("task", "data", "encoder", "block", "attention", "optim", "pretrain")  # that a recipe and its attention set
+TRIAL_OPTIONS = ("trainer.fast_dev_run", "trainer.overfit_batches")  # of a trial on a few batches, which is no result
 _PERCENTAGES = ("accuracy", "average_precision", "iou")
 
 
@@ -166,12 +168,16 @@ def repeated_cell(config: Mapping[str, Any]) -> dict[str, str] | None:
 
 def _differing_keys(config: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """The options of model and training that differ between two configurations."""
-    return [
-        f"{node}.{key}"
-        for node in NODES
-        for key in sorted({*config[node], *other[node]})
-        if config[node].get(key) != other[node].get(key) and not (node == "data" and key in JUDGED_APART)
-    ]
+    ours, theirs = _deciding_options(config), _deciding_options(other)
+    return sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))
+
+
+def _deciding_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a configuration that must be those of the cell, by their path."""
+    nodes = {**{name: config[name] or {} for name in NODES}, "callbacks": changing_callbacks(config)}
+    found = {f"{name}.{key}": value for name, node in nodes.items() for key, value in node.items()}
+    found |= {name: config["trainer"].get(name.partition(".")[2]) for name in TRIAL_OPTIONS}
+    return {key: value for key, value in found.items() if key not in {f"data.{name}" for name in JUDGED_APART}}
 
 
 def compare(summary: Mapping[str, Any]) -> str | None:

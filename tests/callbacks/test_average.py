@@ -24,6 +24,7 @@ def test_the_scored_weights_are_the_average_and_the_shifts_those_of_training(tmp
     found = load_run(tmp_path / "run")
     torch.testing.assert_close(found.model.state_dict()["head.weight"], average["head.weight"])
     summary = read_summary(tmp_path / "run")
+    assert summary["options"]["callbacks"] == {"early_stop": {"patience_share": 0.3}, "ema": {"decay": 0.9, "every": 1}}
     run(small_config(*EMA, "mode=eval"), tmp_path / "run")
     again = json.loads((tmp_path / "run" / "eval.json").read_text())["metrics"]
     assert again["val/accuracy"] == pytest.approx(summary["best"]["value"], abs=1e-6)

@@ -149,6 +149,10 @@ def test_settings_that_no_paper_prints_build_and_claim_nothing(command: str) -> 
         "recipe=samsa/table1_lra_text attention=samsa attention.sample_size=100": False,
         "recipe=csp/table3_cifar10 attention=csp scale=small": True,
         "recipe=csp/table3_cifar10 attention=csp scale=small optim.max_steps=7": False,
+        "recipe=csp/table3_cifar10 attention=csp callbacks=minimal": True,
+        "recipe=csp/table3_cifar10 attention=csp callbacks=ema": False,
+        "recipe=csp/table3_cifar10 attention=csp pretrain=masked": False,
+        "recipe=csp/table3_cifar10 attention=csp trainer.overfit_batches=2": False,
     }.items(),
 )
 def test_a_run_claims_a_cell_only_in_the_published_setting(command: str, claims: bool) -> None:

@@ -12,7 +12,13 @@ from sliceformer_lab.runs.ledger import changed_options, read_ledger
 
 TINY = ("task=digits", "attention=identity", "encoder=tiny", "optim.epochs=1", "data.limit_train=64")
 
-CHANGES: tuple[tuple[str, ...], ...] = ((), ("seed=7", "optim.lr=1"), ("encoder.depth=3", "task.pool=max"))
+CHANGES: dict[tuple[str, ...], list[str]] = {  # words -> the options that count
+    (): [],
+    ("seed=7", "optim.lr=1"): [],
+    ("encoder.depth=3", "task.pool=max"): ["encoder.depth", "task.pool"],
+    ("callbacks=default",): [],
+    ("callbacks=ema",): ["callbacks.early_stop.patience_share", "callbacks.ema.decay", "callbacks.ema.every"],
+}
 
 
 def test_training_and_scoring_again_count_and_a_run_without_a_test_score_does_not(tmp_path: Path) -> None:
@@ -25,8 +31,8 @@ def test_training_and_scoring_again_count_and_a_run_without_a_test_score_does_no
     assert (
         (one.task, one.attention, one.seed) == ("digits", "identity", 1) and one.test_digest and Path(one.run).is_dir()
     )
-    changed = [changed_options(one.options, job_config([*words, *more]), ["optim.lr"]) for more in CHANGES]
-    assert changed == [[], [], ["encoder.depth", "task.pool"]]
+    for more, expected in CHANGES.items():
+        assert changed_options(one.options, job_config([*words, *more]), ["optim.lr"]) == expected
     assert main(["mode=eval", f"resume={one.run}", f"paths.data={tmp_path / 'data'}"]) == 0
     assert [each.run for each in read_ledger(tmp_path / "data")] == [one.run, one.run]
 

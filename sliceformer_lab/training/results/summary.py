@@ -17,6 +17,7 @@ from rich.table import Table
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.data.spec import Choice
 from sliceformer_lab.errors import Interrupted, LabError
+from sliceformer_lab.runs.changing_callbacks import changing_callbacks
 from sliceformer_lab.runs.commit import git_commit, package_versions
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import FORMAT, SUMMARY, known_summary
@@ -272,10 +273,11 @@ def _references(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _options(plan: RunPlan) -> dict[str, dict[str, Any]]:
-    """The options of each node."""
+    """The options of each node that can change a score."""
     nodes = ["task", "data", "encoder", "block", "attention", "optim", "trainer"]
     nodes += ["pretrain"] if plan.pretrain is not None else []
-    return {node: {k: v for k, v in plan.plain[node].items() if k != "_target_"} for node in nodes}
+    options = {node: {k: v for k, v in plan.plain[node].items() if k != "_target_"} for node in nodes}
+    return options | {"callbacks": changing_callbacks(plan.plain)}
 
 
 def _earlier_starts(summary: Mapping[str, Any]) -> list[dict[str, Any]]:

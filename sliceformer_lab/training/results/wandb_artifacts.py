@@ -51,6 +51,6 @@ def read_predictions(file: Path) -> pd.DataFrame:
     A class may be called 01 or NA, which pandas would take for a number or a gap.
     """
     table = pd.read_csv(file, dtype=str, keep_default_na=False)
-    numbers = [name for name in table if name not in TEXT_COLUMNS]
-    table[numbers] = table[numbers].apply(pd.to_numeric)
+    for name in table.columns.difference(list(TEXT_COLUMNS)):
+        table[name] = pd.to_numeric(table[name])
     return table
