@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any, cast
 
@@ -9,7 +10,7 @@ from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Checkpoint
 
 from sliceformer_lab.config.option_types import NonNegative
-from sliceformer_lab.errors import ConfigError
+from sliceformer_lab.errors import ConfigError, DataError
 from sliceformer_lab.runs.folder import LAST, PREVIOUS
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.interfaces import TaskModule
@@ -56,11 +57,21 @@ class Checkpoints(Checkpoint):
             self._save_last(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Saves the checkpoints, except in a dry run."""
+        """Saves the checkpoints, except in a dry run.
+
+        Raises DataError if the monitored metric is undefined in the first epoch: it depends on the examples alone.
+        """
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
-        if self._monitor is not None and self._improved(float(trainer.callback_metrics[self._monitor])):
-            trainer.save_checkpoint(self._folder / "best.ckpt")
+        if self._monitor is not None:
+            score = float(trainer.callback_metrics[self._monitor])
+            if self._best is None and math.isnan(score):
+                raise DataError(
+                    f"{self._monitor} cannot be computed on the validation examples, so it selects no epoch: no label "
+                    "is true of some and false of others; hold out more by data.val_fraction, or choose selection=last"
+                )
+            if self._improved(score):
+                trainer.save_checkpoint(self._folder / "best.ckpt")
         self._save_last(trainer)
 
     def _save_last(self, trainer: Trainer) -> None:

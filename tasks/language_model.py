@@ -99,7 +99,7 @@ class LanguageModel(Task):
             found = ngram_bits(train.seen, windows, self.data_spec.vocab_size, MAX_NGRAM_TOKENS)
             bits[split] = [torch.from_numpy(each) for each in found]
         seconds = round(time.monotonic() - started, 2)
-        means = [float(each.mean()) for each in bits.get("val", bits["test"])]
+        means = [float(each.mean()) for each in bits["val" if "val" in bits else "test"]]
         best = means.index(min(means))
         names = {0: "token frequencies", 1: "bigrams", best: f"n-grams of {best + 1} tokens"}
         rows: list[Row] = []

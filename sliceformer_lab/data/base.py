@@ -220,7 +220,7 @@ class DataModule(LightningDataModule, ABC):
         self.prepare_data()
         self.setup()
         size, chosen = len(self.splits["train"]), self.train_batch_size
-        return [Choice("data.batch_size", chosen, f"{size:,} training examples, {size // chosen} batches an epoch")]
+        return [Choice("data.batch_size", chosen, f"{size:,} training examples, {-(-size // chosen)} batches an epoch")]
 
     @property
     def step_factor(self) -> int:

@@ -8,7 +8,7 @@ PERCENT = 100.0
 # A word of a metric's name -> the smallest and the largest value it can have. The first match counts.
 BOUNDS: dict[str, tuple[float, float]] = {
     "accuracy|iou|precision|recall|f1|auc|auroc": (0.0, 1.0),
-    "mae|rmse|mse|loss|error": (0.0, float("inf")),
+    "mae|rmse|mse|loss|error|bits|perplexity|chamfer": (0.0, float("inf")),
     "r2": (float("-inf"), 1.0),
     "spearman|pearson|mcc|kappa": (-1.0, 1.0),
 }

@@ -27,8 +27,10 @@ def with_choices(plan: RunPlan, data: DataModule) -> tuple[RunPlan, list[Choice]
 def _epochs(optim: OptimOptions, data: DataModule, processes: int) -> Choice:
     data.prepare_data()
     data.setup()
-    per_step = data.train_batch_size * optim.accumulate * processes
-    steps_per_epoch = max(1, len(data.splits["train"]) // per_step)
+    examples, per_step = len(data.splits["train"]), data.train_batch_size * optim.accumulate * processes
+    steps_per_epoch = examples // per_step  # with optim.accumulate an epoch has whole steps only
+    if optim.accumulate == 1:
+        steps_per_epoch = -(-(examples // processes) // data.train_batch_size)
     factor = data.step_factor
     epochs = optim.epochs_for(steps_per_epoch, factor)
     steps = f"{epochs * steps_per_epoch:,} steps of {per_step} examples; optim.target_steps={optim.target_steps}"

@@ -201,7 +201,7 @@ class OptimOptions:
         def decay(step: int) -> float:
             if self.interval == "epoch":
                 step = step // steps_per_epoch * steps_per_epoch
-            return self._after_warmup(step, total_steps, steps_per_epoch)
+            return self._after_warmup(step, total_steps)
 
         return factor
 
@@ -225,14 +225,16 @@ class OptimOptions:
     def _rescaled(self, length: int) -> OptimOptions:
         """The recipe for a run of `length` steps, with a warm-up of at most a tenth of them."""
         warmup = round(2 / (1 - self.betas[1])) if self.warmup_steps == "untuned" else self.warmup_steps
-        return replace(self, max_steps=None, warmup_steps=min(warmup, length // 10), cycle="fit", horizon=None)
+        share = None if self.warmup_share is None else min(self.warmup_share, 0.1)
+        shorter = replace(self, max_steps=None, warmup_steps=min(warmup, length // 10), warmup_share=share)
+        return replace(shorter, cycle="fit", horizon=None)
 
     @property
     def _warmup(self) -> int:
         """Steps before the schedule begins."""
         return 0 if self.warmup_steps == "untuned" else self.warmup_steps
 
-    def _after_warmup(self, step: int, total_steps: int, steps_per_epoch: int) -> float:
+    def _after_warmup(self, step: int, total_steps: int) -> float:
         lowest = max(self.min_lr / self.lr, self.min_lr_share)
         match self.schedule:
             case "constant" | "plateau":  # which depends on the losses
@@ -245,7 +247,8 @@ class OptimOptions:
             case "inverse_sqrt":  # sqrt(w / t) with t counted from 1; the rate is `lr` at the end of the warm-up
                 return math.sqrt(max(1, self._warmup) / max(1, self._warmup, step + 1))
             case "multistep":
-                return float(0.1 ** sum(step >= epoch * steps_per_epoch for epoch in self.milestones))
+                epochs = self.epochs or total_steps
+                return float(0.1 ** sum(step * epochs >= epoch * total_steps for epoch in self.milestones))
 
     def _progress(self, step: int, total_steps: int) -> float:
         """The finished part of the decay, 0 to 1; with cycle=official a cosine restarts after 1."""

@@ -60,8 +60,9 @@ def choices_of(*words: str) -> tuple[RunPlan, list[Choice]]:
 def test_choices_say_their_reasons_and_leave_set_options_alone() -> None:
     chosen, choices = choices_of(*AUTO, "data.limit_train=200")
     assert [choice.option for choice in choices] == ["data.batch_size", "optim.epochs"]
-    assert chosen.plain["data"]["batch_size"] == 16 and chosen.model.optim.build().epochs == 2  # 12 batches an epoch
-    assert "200 training examples" in choices[0].reason and "optim.target_steps=20" in choices[1].reason
+    assert chosen.plain["data"]["batch_size"] == 16 and chosen.model.optim.build().epochs == 2
+    assert "200 training examples, 13 batches an epoch" in choices[0].reason and "26 steps of" in choices[1].reason
+    assert "optim.target_steps=20" in choices[1].reason
     assert choices_of(*AUTO, "data.batch_size=8", "optim.epochs=3")[1] == []
 
 
@@ -69,7 +70,7 @@ def test_choices_say_their_reasons_and_leave_set_options_alone() -> None:
 def test_a_step_of_several_processes_has_the_examples_of_all(words: str) -> None:
     chosen, choices = choices_of(*AUTO, "data.limit_train=200", "optim.target_steps=60", words)
     assert "steps of 32 examples" in choices[1].reason  # two batches of 16
-    assert chosen.model.optim.build().epochs == 10  # of 6 steps
+    assert chosen.model.optim.build().epochs == 9  # of 7 steps
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_run_records_its_choices_and_resumes_with_them(tmp_path: Path, capsys: p
     (job,) = folder.glob("0-*")
     recorded = read_summary(job)
     assert [choice["option"] for choice in recorded["choices"]] == ["data.batch_size", "optim.epochs"]
-    assert read_config(job)["optim"]["epochs"] == recorded["options"]["optim"]["epochs"] == 4
+    assert read_config(job)["optim"]["epochs"] == recorded["options"]["optim"]["epochs"] == 3
     assert "chose data.batch_size=16 (100 training examples" in capsys.readouterr().out
     assert main(sweep) == 0  # the same command again finds its own, finished run
     assert main(last_of_each([*sweep, "data.limit_train=90"])) != 0  # another run is refused

@@ -16,7 +16,7 @@ from torch import Tensor
 from sliceformer_lab.callbacks.checkpoint import Checkpoints
 from sliceformer_lab.callbacks.early_stop import EarlyStop
 from sliceformer_lab.callbacks.guard import Guard
-from sliceformer_lab.errors import DivergedError
+from sliceformer_lab.errors import DataError, DivergedError
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.tasks.image import ImageClassification
@@ -67,6 +67,15 @@ def test_a_score_that_is_nan_is_worse_than_any_other(tmp_path: Path) -> None:
     callback = Checkpoints(RunContext(folder=tmp_path, seed=0, monitor="val/mae", monitor_mode="min"))
     scores = (float("nan"), 3.0, float("nan"), float("-inf"), float("inf"), 2.0, 2.5)
     assert [callback._improved(score) for score in scores] == [True, True, False, False, False, True, False]
+
+
+def test_a_selection_metric_that_is_undefined_in_the_first_epoch_ends_the_run(tmp_path: Path) -> None:
+    class Fake:
+        fast_dev_run, callback_metrics = False, {"val/auc": torch.tensor(torch.nan)}
+
+    callback = Checkpoints(RunContext(folder=tmp_path, seed=0, monitor="val/auc", monitor_mode="max"))
+    with pytest.raises(DataError, match="val/auc cannot be computed on the validation examples"):
+        callback.on_train_epoch_end(Fake(), None)  # type: ignore[arg-type]
 
 
 def test_early_stopping_waits_from_the_last_finite_score(tmp_path: Path) -> None:

@@ -74,6 +74,18 @@ def test_multistep_divides_by_ten_at_its_epochs() -> None:
     assert rates(schedule="multistep", milestones=(3, 7)) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(("max_steps", "drops"), [(150, [75, 113]), (60, [30, 45])])
+def test_milestones_of_a_shortened_run_come_at_the_same_fraction_of_it(max_steps: int, drops: list[int]) -> None:
+    options = OptimOptions(schedule="multistep", milestones=(50, 75), epochs=100, max_steps=max_steps)
+    factor = options.rate_factor(100 * 390)
+    assert [step for step in range(1, max_steps) if factor(step) < factor(step - 1)] == drops
+
+
+def test_the_warmup_of_a_shortened_run_takes_at_most_a_tenth_of_it() -> None:
+    factor = OptimOptions(schedule="constant", warmup_share=0.4, epochs=100, max_steps=200).rate_factor(10_000)
+    assert [factor(step) < 1 for step in (18, 19)] == [True, False]
+
+
 def test_warmup_may_end_within_an_epoch() -> None:
     seen = rates(schedule="linear", interval="epoch", warmup_steps=7)
     assert seen[:7] == pytest.approx([(step + 1) / 7 for step in range(7)])

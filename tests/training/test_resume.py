@@ -17,10 +17,12 @@ from support.plans import run
 from support.runs import assert_equal_runs, mark_interrupted, small_config, stopped_at
 
 from sliceformer_lab.__main__ import main
+from sliceformer_lab.callbacks.checkpoint import Checkpoints
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.measures.probe_record import ProbeRecord
-from sliceformer_lab.runs.folder import read_checkpoint, read_summary
+from sliceformer_lab.runs.folder import read_checkpoint, read_metrics, read_summary
 from sliceformer_lab.training.processes.checkpoint_io import AtomicCheckpointIO
+from sliceformer_lab.training.results import summary as summaries
 from sliceformer_lab.training.saved.saved_run import load_run
 
 NOISY = (  # all users of random numbers: dropout, drop path, Mixup, augmentation, workers, shuffling
@@ -122,15 +124,18 @@ def test_time_of_all_starts_is_summed(digits: Path, tmp_path: Path) -> None:
     assert read_summary(folder)["wall_seconds"] > before + 0.1
 
 
-def test_resume_with_another_precision_is_recorded_and_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_resume_with_another_precision_or_code_is_recorded_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with stopped_at(1):
         run(small_config(), tmp_path)
+    monkeypatch.setattr(summaries, "git_commit", lambda: "0123456789ab")
     with caplog.at_level("WARNING"):
         run(small_config("trainer.precision=bf16-mixed"), tmp_path)
     assert "trainer.precision=bf16-mixed continues a run that was trained with 32-true" in caplog.text
+    assert "the code has changed" in caplog.text and "to 0123456789ab" in caplog.text
     starts = read_summary(tmp_path)["starts"]
+    assert starts[1]["git_commit"] == "0123456789ab" != starts[0]["git_commit"]
     assert [start["precision"] for start in starts] == ["32-true", "bf16-mixed"]
     assert [(start["from_step"], start["status"]) for start in starts] == [(0, "failed"), (2, "ok")]
 
@@ -160,6 +165,24 @@ def test_evaluation_reproduces_the_metrics_and_changes_nothing(
     again = json.loads(after.pop(folder / "eval.json"))
     assert after == before and again["metrics"] == read_summary(folder)["metrics"]
     assert "recorded" in capsys.readouterr().out
+
+
+def test_evaluation_repeats_the_metrics_of_an_attention_that_draws_its_tokens(tmp_path: Path) -> None:
+    run(small_config("attention=samsa_published", "attention.sample_size=8"), tmp_path)
+    assert main(["mode=eval", f"resume={tmp_path}"]) == 0
+    again = json.loads((tmp_path / "eval.json").read_text())
+    assert again["metrics"] == read_summary(tmp_path)["metrics"]
+
+
+def test_the_step_of_a_reached_score_is_that_of_the_training_not_of_the_scored_checkpoint(
+    digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = read_metrics(digits)["val/accuracy"].dropna()
+    assert first < second
+    monkeypatch.setattr(Checkpoints, "_improved", lambda self, score: not (self._folder / "best.ckpt").exists())
+    run(small_config("selection=best_test", f"optim.stop_at={(first + second) / 2}"), tmp_path)
+    summary = read_summary(tmp_path)
+    assert summary["best"]["epoch"] == 0 and summary["steps_to_stop_at"] == summary["steps"]["trained"]
 
 
 class Hostile:

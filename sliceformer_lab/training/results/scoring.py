@@ -46,7 +46,9 @@ def score(
     test_suffix = "_best_test_epoch" if plan.selection == "best_test" else ""
     passes = [(trainer.validate, ""), *([(trainer.test, test_suffix)] if plan.score_test else [])]
     for evaluate, suffix in passes:
-        evaluate(task, datamodule=data, ckpt_path=checkpoint, weights_only=True, verbose=False)
+        with torch.random.fork_rng():
+            torch.manual_seed(plan.seed)  # some attentions draw tokens in evaluation too
+            evaluate(task, datamodule=data, ckpt_path=checkpoint, weights_only=True, verbose=False)
         metrics |= {name + suffix: float(value) for name, value in trainer.callback_metrics.items()}
     predictions = {split: outputs.gathered() for split, outputs in task.predictions.items()}
     for name, value in task.decided_metrics(predictions).items():
@@ -64,17 +66,18 @@ class Outputs:
     task: TaskModule  # with all its weights, those of the checkpoint
     checkpoint: Path | None  # None: a dry run, which saves none
     steps: int  # of the training
+    steps_to_stop_at: int | None  # None: the training has not reached `optim.stop_at`
     metrics: Mapping[str, float]
     predictions: Predictions  # of all processes
 
 
 def score_selected(plan: RunPlan, trainer: pl.Trainer, task: TaskModule, data: DataModule, folder: Path) -> Outputs:
     """The scores and predictions of a fitted task at the checkpoint that the selection rule picks."""
-    steps = trainer.global_step
+    steps, reached = trainer.global_step, task.stopped_at  # before loading a checkpoint, which has its own
     checkpoint = None if plan.trainer.fast_dev_run else scored_checkpoint(plan.selection, folder)
     metrics, predictions = score(trainer, task, data, checkpoint, plan)
     count_evaluation(plan, data, folder)
-    return Outputs(_whole(task, plan, data, checkpoint), checkpoint, steps, metrics, predictions)
+    return Outputs(_whole(task, plan, data, checkpoint), checkpoint, steps, reached, metrics, predictions)
 
 
 def count_evaluation(plan: RunPlan, data: DataModule, folder: Path) -> None:
@@ -117,7 +120,7 @@ def results(plan: RunPlan, folder: Path, data: DataModule, outputs: Outputs) -> 
         "samples_per_second": _last(history, "train/samples_per_second"),
         "prediction": prediction_speed(plan, task, data),
         "peak_memory_gb": _last(history, "train/peak_memory_gb"),
-        **({} if task.optim.stop_at is None else {"steps_to_stop_at": task.stopped_at}),
+        **({} if task.optim.stop_at is None else {"steps_to_stop_at": outputs.steps_to_stop_at}),
         **task.more_results(data, predictions),
     }
 

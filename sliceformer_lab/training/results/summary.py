@@ -41,7 +41,8 @@ class Summary:
         starts = _earlier_starts(earlier)
         self._earlier_seconds = sum(float(start["seconds"]) for start in starts)
         now = datetime.now().astimezone().isoformat(timespec="seconds")
-        self._start: dict[str, Any] = {"time": now}
+        commit = git_commit()
+        self._start: dict[str, Any] = {"time": now, "git_commit": commit}
         self.content: dict[str, Any] = {
             "format": FORMAT,
             "name": run_name(plan, folder),
@@ -59,11 +60,16 @@ class Summary:
             "digests": earlier.get("digests", {}),  # of the splits of the data
             "machine": {"processor": platform.processor() or platform.machine(), "python": platform.python_version()},
             "versions": package_versions(),
-            "git_commit": git_commit(),
+            "git_commit": commit,
         }
         if not plan.resume or "command" in earlier:  # of the first start; a damaged summary has lost it
             self.content["command"] = earlier.get("command", list(plan.words))
         self._record_precision(plan)
+        if starts and (before := starts[-1].get("git_commit", commit)) != commit:
+            log.warning(
+                f"WARNING: the code has changed since this run's start before, from commit {before} to {commit}; the "
+                f"result is not that of one version (starts in {SUMMARY})"
+            )
 
     def _record_precision(self, plan: RunPlan) -> None:
         """Records the precision of this start, once it is known. Warns if the start before had another."""

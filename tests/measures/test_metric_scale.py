@@ -1,0 +1,25 @@
+"""The direction of a metric follows from its name, and is the one by which its task selects."""
+
+from __future__ import annotations
+
+import pytest
+
+from sliceformer_lab.measures.metric_scale import less_is_better
+from sliceformer_lab.tasks.classes import Classes
+from sliceformer_lab.tasks.language_model import LanguageModel
+from sliceformer_lab.tasks.masked_balls import MaskedBalls
+from sliceformer_lab.tasks.points import PointSegmentation
+from sliceformer_lab.tasks.segmentation import ImageSegmentation
+from sliceformer_lab.tasks.targets import Labels, Numbers
+
+SELECTING = (Classes, ImageSegmentation, Labels, LanguageModel, MaskedBalls, Numbers, PointSegmentation)
+
+
+@pytest.mark.parametrize("kind", SELECTING, ids=lambda kind: kind.__name__)
+def test_the_name_of_a_selection_metric_says_its_direction(kind: type[Classes | Labels | LanguageModel]) -> None:
+    assert less_is_better(f"val/{kind.monitor}") == (kind.monitor_mode == "min")
+
+
+@pytest.mark.parametrize("metric", ["test/perplexity", "test/loss", "test/rmse", "test/mae_best_test_epoch"])
+def test_less_of_an_error_is_better(metric: str) -> None:
+    assert less_is_better(metric) and not less_is_better("test/accuracy")
