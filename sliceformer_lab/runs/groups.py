@@ -28,7 +28,7 @@ SAME_DATA = ("data", "official", "sha256", "limit_train", "limit_val", "score_te
 SIZES = ("num_train", "num_val", "num_test")
 SPLIT_SEED = "data.split_seed"
 SHARES = ("data.val_fraction", "data.test_fraction", "data.limit_train", "data.limit_eval")
-WEIGHTS = "encoder.init_file"
+READ_FOLDERS = ("encoder.init_file", "data.tokenizer_folder")  # of weights and a tokenizer; their content counts
 ABSENT = "absent"  # the value of an option that a run does not have
 
 Options = dict[str, Any]
@@ -211,16 +211,20 @@ def _groups_of_rows(runs: Iterable[RunRecord], by: Sequence[str]) -> list[list[R
 
 
 def _result_options(run: RunRecord) -> Options:
-    """The options that can change a result; pretrained weights are their content, wherever the file lies."""
+    """The options that can change a result; pretrained weights and tokenizers are their content, wherever they lie."""
     apart = {*MACHINE_OPTIONS, *REPLICATES}
     options = {name: value for name, value in run.options.items() if name not in apart}
-    digest = _sources(run).get(str(options.get(WEIGHTS)))
-    return options | ({WEIGHTS: digest[:8]} if digest else {})
+    digests = {name: _sources(run).get(str(run.options.get(name))) for name in READ_FOLDERS}
+    for name, digest in digests.items():
+        if digest and digest[:8] not in options.values():  # a folder of weights often has their tokenizer
+            options[name] = digest[:8]
+    return options
 
 
 def _data_sources(run: RunRecord) -> Sources:
-    """The user's own files of data, without pretrained weights: these belong to a row, not to a table."""
-    return {path: digest for path, digest in _sources(run).items() if path != run.options.get(WEIGHTS)}
+    """The user's own files of data, without weights and a tokenizer: these belong to a row, not to a table."""
+    read = [run.options.get(name) for name in READ_FOLDERS]
+    return {path: digest for path, digest in _sources(run).items() if path not in read}
 
 
 def _sources(run: RunRecord) -> Sources:

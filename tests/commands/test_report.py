@@ -240,6 +240,15 @@ def test_runs_from_other_pretrained_weights_are_rows_of_one_table(tmp_path: Path
     assert shown == {"csp": 2, "csp encoder.init_file=bbbbbbbb": 1}
 
 
+def test_runs_with_other_tokenizers_are_rows_of_one_table(tmp_path: Path) -> None:
+    for folder, digest in (("here", "a" * 64), ("moved", "a" * 64), ("others", "b" * 64)):
+        sources = {"/table.csv": "t" * 64, f"/{folder}/tokens": digest}
+        options = {"data.tokenizer_folder": f"/{folder}/tokens"}
+        write_run(tmp_path / folder, seed=len(folder), options=options, sources=sources)
+    [(_, lines)] = report(tmp_path)
+    assert sorted(len(line.row.runs) for line in lines) == [1, 2]
+
+
 def test_pairs_are_tested_by_student_s_test_from_three_on(tmp_path: Path) -> None:
     write_runs(tmp_path, "mha", *GOOD)
     write_runs(tmp_path, "csp", *WORSE)

@@ -24,6 +24,7 @@ NODES: dict[str, dict[str, Any]] = {
     "block": {"norm": "layernorm"},
     "attention": {"group_size": 2, "order": "ascend"},
     "optim": {"lr": 0.002, "epochs": 12},
+    "callbacks": {},
     "trainer": {
         "accelerator": "cpu",
         "devices": 1,

@@ -153,13 +153,30 @@ def test_a_saved_encoder_that_does_not_fit_is_refused(pretrained: Path) -> None:
         new_task(pretrained, "encoder.dim=48")
 
 
-def test_a_pretraining_that_held_out_another_share_of_ones_own_data_is_refused(tmp_path: Path) -> None:
-    of_texts = ("task=text_csv", "data.file=texts.csv")
-    before, now = (plan_of(compose_root([*of_texts, f"data.test_fraction={share}"])) for share in (0.2, 0.3))
-    found = Pretrained(tmp_path, {"model": before.model.plain, "data": before.plain["data"]})
-    found.check_fits(before)
-    with pytest.raises(RunFolderError, match=r"data.test_fraction=0.2, so it may have seen test examples"):
-        found.check_fits(now)
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("data.test_fraction=0.2", "data.test_fraction=0.3"),
+        ("data.split_column=null", "data.split_column=part"),
+        ("data.test_file=test.csv", "data.test_file=null"),
+    ],
+)
+def test_a_pretraining_that_held_out_other_examples_of_ones_own_data_is_refused(
+    before: str, now: str, tmp_path: Path
+) -> None:
+    first, later = (plan_of(compose_root(["task=text_csv", "data.file=texts.csv", word])) for word in (before, now))
+    found = Pretrained(tmp_path, {"model": first.model.plain, "data": first.plain["data"]})
+    found.check_fits(first)
+    with pytest.raises(RunFolderError, match=rf"with {before.replace('null', 'None')}, so it may have seen test exam"):
+        found.check_fits(later)
+
+
+def test_a_pretraining_fits_a_run_that_tests_on_a_file_of_its_own(tmp_path: Path) -> None:
+    first, later = (
+        plan_of(compose_root(["task=text_csv", "data.file=texts.csv", f"data.test_file={name}"]))
+        for name in ("one.csv", "two.csv")
+    )
+    Pretrained(tmp_path, {"model": first.model.plain, "data": first.plain["data"]}).check_fits(later)
 
 
 @pytest.fixture

@@ -16,7 +16,9 @@ from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 
 FOLDER, RECORD = "pretrain", "pretrain.json"  # in a run folder, and in that folder
-HELD_OUT = ("split_seed", "val_fraction", "test_fraction")  # options of data that decide which examples are held out
+# options of data that decide which examples are held out
+HELD_OUT = ("split_seed", "val_fraction", "test_fraction", "split_column")
+OWN_FILES = ("val_file", "test_file")  # where one is null, its examples are held out from the training file
 LOADER_OPTIONS = {"batch_size", "eval_batch_size", "num_workers", "limit_train"}  # change no test example
 
 
@@ -50,7 +52,7 @@ class Pretrained:
                 )
         before, now = self.facts.get("data", {}), plan.plain["data"]
         if before.get("_target_") == now.get("_target_"):
-            for option in HELD_OUT:
+            for option in (*HELD_OUT, *(name for name in OWN_FILES if now.get(name) is None)):
                 if before.get(option) != now.get(option):
                     raise RunFolderError(
                         f"pretrain.path: {self.folder} was pretrained with data.{option}={before.get(option)}, so it "
