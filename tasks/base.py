@@ -60,7 +60,8 @@ class Task(TaskModule):
             self.log("train/loss", self.train_loss, on_step=False, on_epoch=True)
         if not self._logs_train_loss or self._step_is_logged():
             self.log("train/batch_loss", loss.detach(), on_step=True, on_epoch=False, prog_bar=True)
-            self.log("train/lr", self.trainer.optimizers[0].param_groups[0]["lr"], on_step=True, on_epoch=False)
+            rates = [group["lr"] for group in self.trainer.optimizers[0].param_groups]
+            self.log("train/lr", max(rates), on_step=True, on_epoch=False)  # layer_decay makes the others smaller
         self._logs_train_loss = True
         return loss
 

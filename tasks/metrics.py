@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 from torchmetrics import MeanAbsoluteError, Metric
-from torchmetrics.classification import BinaryAccuracy
+from torchmetrics.classification import BinaryAccuracy, MulticlassConfusionMatrix
 from torchmetrics.functional.classification import binary_auroc, binary_average_precision
 from torchmetrics.functional.regression import spearman_corrcoef
 from torchmetrics.utilities.data import dim_zero_cat
@@ -120,14 +120,34 @@ class BatchPrecision(MeanOfValues):
 
 
 class OneVsRestAUC(MeanOverTargets):
-    """Mean over classes of the area under the ROC curve of each class's probability. (B, classes), (B,) -> scalar."""
+    """Mean over classes of the area under the ROC curve of each class's log-odds. (B, classes), (B,) -> scalar."""
 
     def __init__(self) -> None:
         super().__init__(auc)
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Adds logits and classes."""
-        super().update(preds.softmax(dim=1), torch.nn.functional.one_hot(target, preds.shape[1]).float())
+        super().update(log_odds(preds), torch.nn.functional.one_hot(target, preds.shape[1]).float())
+
+
+class MeanClassAccuracy(MulticlassConfusionMatrix):
+    """Mean of the accuracies of the classes that occur. (B, classes), (B,) -> scalar.
+
+    The macro accuracy of torchmetrics (1.9) also counts an absent class that was predicted, as 0.
+    """
+
+    def compute(self) -> Tensor:
+        """The mean over classes; NaN without examples."""
+        counts = self.confmat.sum(dim=1)
+        return (self.confmat.diagonal() / counts)[counts > 0].mean()
+
+
+def log_odds(logits: Tensor) -> Tensor:
+    """The log-odds (B, classes) of each class's probability, which stay apart where probabilities round to 1."""
+    logits = logits.double()
+    logs, best = logits.log_softmax(dim=1), logits.argmax(dim=1, keepdim=True)
+    rest = logits.scatter(1, best, -torch.inf).logsumexp(dim=1, keepdim=True)
+    return (logs - (-logs.exp()).log1p()).scatter(1, best, logits.gather(1, best) - rest)
 
 
 class MeanBits(MeanOfValues):

@@ -23,6 +23,7 @@ from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.linear_init import initialise_head
 from sliceformer_lab.encoder.pool import PoolMode
 from sliceformer_lab.tasks.masked_balls import CloudTask
+from sliceformer_lab.tasks.metrics import MeanClassAccuracy
 from sliceformer_lab.tasks.sequence import Head, SequenceClassification
 from sliceformer_lab.tasks.target_task import ClassWeights
 
@@ -58,7 +59,7 @@ class PointClassification(CloudTask, SequenceClassification):
 
     def build_metrics(self) -> MetricCollection:
         """Accuracy over all clouds, and the mean of the classes' accuracies."""
-        mean = MulticlassAccuracy(self.data_spec.num_classes, average="macro")
+        mean = MeanClassAccuracy(self.data_spec.num_classes)
         metrics: dict[str, Metric | MetricCollection] = dict(super().build_metrics().items())
         return MetricCollection(metrics | {"mean_class_accuracy": mean}, compute_groups=False)
 

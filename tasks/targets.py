@@ -128,12 +128,14 @@ class Labels:
 
     def chance(self, targets: Tensor) -> float:
         """Of equal outputs for all samples: one half, or the mean of the labels' frequencies for average precision."""
-        return 0.5 if self.monitor == "auc" else float(targets.nanmean(dim=0).nanmean())
+        frequencies = targets.nanmean(dim=0)
+        scored = (frequencies > 0) & (frequencies < 1)  # the others have no average precision
+        return 0.5 if self.monitor == "auc" else float(frequencies[scored].mean())
 
     def outcomes(self, outputs: Tensor, names: Names) -> list[Row]:
         """Each label, 0 or 1, and its probability. Without thresholds a label needs a probability above one half."""
         thresholds = names.thresholds or (0.5,) * len(names.targets)
-        rows = [list(zip(names.targets, thresholds, row, strict=True)) for row in outputs.float().sigmoid().tolist()]
+        rows = [list(zip(names.targets, thresholds, row, strict=True)) for row in outputs.double().sigmoid().tolist()]
         return [
             {f"prediction_{name}": int(value > threshold) for name, threshold, value in row}
             | {f"probability_{name}": seven_digits(value) for name, _, value in row}

@@ -8,12 +8,20 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import spearmanr
-from sklearn.metrics import average_precision_score, f1_score, r2_score, roc_auc_score, root_mean_squared_error
+from sklearn.metrics import (
+    average_precision_score,
+    balanced_accuracy_score,
+    f1_score,
+    r2_score,
+    roc_auc_score,
+    root_mean_squared_error,
+)
 
 from sliceformer_lab.tasks.metrics import (
     BatchPrecision,
     KnownAccuracy,
     KnownMeanAbsoluteError,
+    MeanClassAccuracy,
     MeanLoss,
     MeanOverTargets,
     OneVsRestAUC,
@@ -22,10 +30,12 @@ from sliceformer_lab.tasks.metrics import (
     average_precision,
     best_thresholds,
     f1_scores,
+    log_odds,
     r2,
     rmse,
     spearman,
 )
+from sliceformer_lab.tasks.targets import Labels
 
 
 def with_gaps(targets: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -133,6 +143,27 @@ def test_auc_of_classes(classes: int) -> None:
     shares = torch.from_numpy(logits).softmax(1).numpy()
     ranked = shares if classes > 2 else shares[:, 1]
     assert float(metric.compute()) == pytest.approx(roc_auc_score(target, ranked, multi_class="ovr"), abs=1e-6)
+
+
+def test_auc_of_classes_tells_apart_what_rounds_to_one() -> None:
+    logits = torch.tensor([[60.0, 0.0], [50.0, 0.0], [40.0, 0.0], [0.0, 30.0]])
+    metric = OneVsRestAUC()
+    metric.update(logits, torch.tensor([0, 0, 1, 1]))
+    assert float(metric.compute()) == 1.0
+    torch.testing.assert_close(log_odds(logits), logits.double() - logits.double().flip(1))
+
+
+def test_class_accuracy_is_that_of_the_classes_that_occur() -> None:
+    metric = MeanClassAccuracy(4)
+    predicted, target = torch.tensor([0, 0, 1, 2, 3]), torch.tensor([0, 0, 1, 1, 0])
+    for rows in (slice(0, 2), slice(2, 5)):
+        metric.update(predicted[rows], target[rows])
+    assert float(metric.compute()) == pytest.approx(balanced_accuracy_score(target, predicted))
+
+
+def test_chance_of_average_precision_is_that_of_the_labels_that_have_one() -> None:
+    targets = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [0.0, 0.0, torch.nan]])
+    assert Labels(monitor="average_precision").chance(targets) == pytest.approx((1 / 4 + 1 / 3) / 2)
 
 
 def test_thresholds_have_the_best_f1_of_all() -> None:

@@ -112,7 +112,7 @@ def difference_from(task: TaskModule, predictions: Predictions, theirs: np.ndarr
     that kind, or the interval is not defined.
     """
     ours = predictions.get("test", {}).get("logits")
-    if ours is None or ours.shape != theirs.shape:
+    if ours is None or ours.shape != theirs.shape or len(ours) < 2:
         return {}
     targets, others = predictions["test"]["targets"], torch.from_numpy(theirs).float()
     metric = task.build_metrics()[task.monitor]
