@@ -13,7 +13,10 @@ from sliceformer_lab.config.option_types import Natural
 
 
 class Throughput(Callback):
-    """Counts training samples per second over all processes, without validation and the first batches of a run."""
+    """Counts training samples per second over all processes, without validation and the first batches of a run.
+
+    A run has no speed before it has counted as many batches as it left out: one short batch says nothing.
+    """
 
     def __init__(self, *, warmup_batches: Natural = 5) -> None:
         self._warmup_batches = warmup_batches
@@ -36,7 +39,7 @@ class Throughput(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Logs speed and memory so far; in a distributed run the memory of the largest process."""
-        if self._seconds:
+        if self._seconds and self._batches >= 2 * self._warmup_batches:
             pl_module.log("train/samples_per_second", self._samples / self._seconds, sync_dist=True)
         pl_module.log("train/peak_memory_gb", peak_memory_gb(), sync_dist=True, reduce_fx="max")
 
