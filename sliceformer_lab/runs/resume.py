@@ -13,9 +13,14 @@ from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.folder import CONFIG, read_config
 from sliceformer_lab.runs.sweep import override_key
 
-NODES = ("trainer", "logger", "callbacks", "paths")
-DATA_FILES = ("data.root", "data.download", "data.verify")
-OBSERVERS = ("reference", "pictures")  # read a run's result and cannot change it
+FREE = (  # nodes and options that cannot change the result of a run
+    *("logger", "paths", "reference", "pictures", "data.root", "data.download", "data.verify"),
+    *("trainer.accelerator", "trainer.strategy", "trainer.deterministic", "trainer.benchmark"),
+    *("trainer.log_every_n_steps", "trainer.profiler"),
+    *("callbacks.spectrum", "callbacks.progress", "callbacks.throughput", "callbacks.checkpoints.every_minutes"),
+)
+PROCESSES = ("trainer.devices", "trainer.num_nodes")  # training with another number of processes is refused later
+CHOICES = ("trainer", "callbacks")  # only their free options change
 COMMAND_KEYS = ("mode", "resume", "allow_targets", "oversubscribe", "changed_data")
 
 
@@ -38,11 +43,12 @@ def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[
     folder = Path(config["resume"]).expanduser()
     merged = saved = read_config(folder)
     same = {f"{group}={choice}" for group, choice in _names(folder, saved).items()}
-    keys = [_allowed_key(override) for override in overrides if override not in same]
+    keys = [_allowed_key(override, saved, config) for override in overrides if override not in same]
     if "paths.data" in keys and "root" in config["data"]:
         keys.append("data.root")
     for key in sorted({*keys, *COMMAND_KEYS}, key=lambda key: key.count(".")):  # a node comes before its keys
-        merged = with_values(merged, {key: _value_at(config, key)})
+        value = _chosen_trainer(saved, config) if key == "trainer" else value_at(config, key)
+        merged = with_values(merged, {key: value})
     return merged
 
 
@@ -54,7 +60,7 @@ def _names(folder: Path, saved: Mapping[str, Any]) -> dict[str, Any]:
     return names
 
 
-def _value_at(config: Mapping[str, Any], place: str) -> Any:
+def value_at(config: Mapping[str, Any], place: str) -> Any:
     """The value at a place such as trainer.devices; None if there is no such place."""
     node: Any = config
     for key in place.split("."):
@@ -64,23 +70,44 @@ def _value_at(config: Mapping[str, Any], place: str) -> Any:
 
 def what_differs(saved: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
     """The top-level keys in which two configurations differ, apart from options that cannot change a result."""
-
-    def relevant(config: Mapping[str, Any], key: str) -> Any:
-        files = [name.removeprefix("data.") for name in DATA_FILES]
-        return {k: v for k, v in config["data"].items() if k not in files} if key == "data" else config.get(key)
-
-    keys = {*saved, *config} - {*NODES, *OBSERVERS, *COMMAND_KEYS}
-    return sorted(key for key in keys if relevant(saved, key) != relevant(config, key))
+    ours, theirs = _decisive(saved), _decisive(config)
+    return sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))
 
 
 def may_change(override: str) -> bool:
-    """Whether an override may be given to a run that is resumed: it cannot change the result."""
+    """Whether an override cannot change the result of a run, be it new or resumed."""
     key = override_key(override)
-    return key.split(".")[0] in (*NODES, *OBSERVERS) or key in (*DATA_FILES, *COMMAND_KEYS, "hydra.searchpath")
+    return key in (*COMMAND_KEYS, "hydra.searchpath") or any(key == free or key.startswith(f"{free}.") for free in FREE)
 
 
-def _allowed_key(override: str) -> str:
-    if not may_change(override):
-        allowed = ", ".join([*NODES, *OBSERVERS, "mode", *DATA_FILES])
+def _decisive(node: Mapping[str, Any], place: str = "") -> dict[str, Any]:
+    """The parts of a configuration that can change a result."""
+    return {
+        key: _decisive(value, f"{place}{key}.") if isinstance(value, Mapping) else value
+        for key, value in node.items()
+        if not may_change(f"{place}{key}")
+    }
+
+
+def _chosen_trainer(saved: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Where and how the chosen trainer computes, with the precision and the batches that the saved one had."""
+
+    def is_free(key: str) -> bool:
+        return may_change(f"trainer.{key}") or f"trainer.{key}" in PROCESSES
+
+    old, new = saved.get("trainer"), config["trainer"]
+    kept = {key: value for key, value in old.items() if not is_free(key)} if isinstance(old, Mapping) else {}
+    return kept | {key: value for key, value in new.items() if is_free(key)}
+
+
+def _allowed_key(override: str, saved: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """The key of an override. Raises ConfigError if it could change the result of the saved run."""
+    key = override_key(override)
+    if key == "callbacks":
+        is_allowed = "callbacks" not in what_differs(saved, config)
+    else:
+        is_allowed = may_change(override) or key in (*CHOICES, *PROCESSES)
+    if not is_allowed:
+        allowed = ", ".join(["mode", *CHOICES, *FREE, *PROCESSES])
         raise ConfigError(f"{override}: a resumed run keeps its configuration, except {allowed}; start a new run")
-    return override_key(override)
+    return key

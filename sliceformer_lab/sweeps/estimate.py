@@ -24,7 +24,7 @@ Kind = tuple[str, ...]
 Cost = tuple[float, int]  # seconds and bytes
 Measure = Callable[[Sequence[str]], Cost]
 
-FREE = ("seed", "data.split_seed", "optim.lr", "optim.weight_decay", "study")  # keys that change no cost
+FREE = ("seed", "data.split_seed", "optim.lr", "optim.weight_decay", "study", "trainer")  # keys that no kind has
 MIN_MEASURED_JOBS = 4  # jobs; the cost of fewer is not measured
 MEASURING_LIMIT_S = 30.0  # seconds for all measurements
 MAX_PAST_RUNS = 2000  # finished runs to look at

@@ -149,7 +149,7 @@ def test_resume_keeps_the_configuration_and_takes_only_what_cannot_change_the_re
 ) -> None:
     assert lab(*TINY_MHA, "hydra.run.dir=first", BENCHMARK) == 0
     files = {file: file.stat().st_mtime_ns for file in (tmp_path / "first").rglob("*")}
-    for changed in ("attention=csp", "optim.epochs=3", "debug=fast", "seed=1"):
+    for changed in ("attention=csp", "optim.epochs=3", "debug=fast", "seed=1", "callbacks=ema"):
         capsys.readouterr()
         assert lab("resume=first", changed) == 1
         assert capsys.readouterr().err.startswith(f"sliceformer-lab: {changed}: a resumed run keeps its configuration")

@@ -221,9 +221,10 @@ def test_a_folder_of_another_sweep_is_refused(
     trained = train_in_turn(monkeypatch, None)
     assert lab(*words) == 0
     assert lab(*words, "trainer.benchmark=true") == 0 and len(trained) == 1, "this cannot change a result"
-    assert lab(*words, "seed=1") == 1
-    err = capsys.readouterr().err
-    assert "holds another sweep, of 1 jobs" in err and "choose another hydra.sweep.dir" in err
+    for other in ("seed=1", "trainer.limit_train_batches=0.1", "trainer.precision=bf16-mixed", "callbacks=ema"):
+        assert lab(*words, other) == 1
+        err = capsys.readouterr().err
+        assert "holds another sweep, of 1 jobs" in err and "choose another hydra.sweep.dir" in err
 
 
 def test_a_study_of_models_of_one_size_continues_with_the_widths_it_solved(

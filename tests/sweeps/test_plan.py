@@ -69,10 +69,23 @@ def test_the_same_command_has_the_same_folder_and_another_one_has_another(plan: 
     first = plan("attention=mha,csp", "seed=0")
     assert plan("attention=mha,csp", "seed=0", "launcher=local", "launcher.jobs=2").folder == first.folder
     assert plan("attention=mha,csp", "seed=1").folder != first.folder
-    elsewhere = plan("attention=mha,csp", "seed=0", "trainer.limit_train_batches=2", "logger=wandb")
-    assert elsewhere.folder != first.folder, "words that a resumed run may have can still change a result"
+    elsewhere = plan("attention=mha,csp", "seed=0", "trainer.benchmark=true", "logger=wandb")
+    assert elsewhere.folder != first.folder
     assert [job.name for job in elsewhere.jobs] == [job.name for job in first.jobs], "in one folder they go on"
     assert plan("attention=mha,csp", "hydra.sweep.dir=here").folder == Path("here").resolve()
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("trainer.limit_train_batches=2", "trainer.overfit_batches=2", "trainer.fast_dev_run=true"),
+        *("trainer.precision=bf16-mixed", "trainer.devices=2", "trainer=gpu"),
+        *("callbacks=ema", "callbacks=early_stop"),
+    ],
+)
+def test_jobs_with_an_option_that_changes_a_result_have_other_names(plan: Plan, word: str) -> None:
+    names = [{job.name for job in plan("attention=mha,csp", *words).jobs} for words in ((), (word,))]
+    assert not names[0] & names[1]
 
 
 def test_a_sweep_from_other_weights_has_another_folder(plan: Plan, tmp_path: Path) -> None:
