@@ -179,6 +179,16 @@ def test_scores_have_every_run_and_the_intervals_of_the_table(study: Path, of_st
     assert "the best constant for the test set, is 10.00 % (outside the panel)" in of_study["scores"].caption
 
 
+@pytest.mark.parametrize("metric", ["test/accuracy_top5", "test/loss", "val/accuracy"])
+def test_no_figure_shows_the_chance_of_another_metric(metric: str, tmp_path: Path) -> None:
+    scores = {"val/accuracy": 0.6, "test/accuracy": 0.5, "test/accuracy_top5": 0.9, "test/loss": 0.3}
+    for seed in SEEDS:
+        write_run(tmp_path / f"{seed}", "csp", seed, metrics=scores)
+    (table,) = plot_tables(read_sections(ReportOptions(folder=str(tmp_path), metric=metric))[1])
+    assert table.metric == metric
+    assert "Chance" not in score_figures(table)[0].caption
+
+
 def test_spectra_are_those_of_the_last_record(study: Path, of_study: dict[str, Figure]) -> None:
     titles = [f"Layer {layer} of 2{form}" for form in ("", ", token mean removed") for layer in (1, 2)]
     assert list(draw_panels(of_study["spectra"])) == titles

@@ -104,6 +104,7 @@ class Line:
     statuses: dict[str, int]  # status -> number of runs, including runs without the metric or a summary
     mean: float | None
     interval: Interval | None  # over seeds and test examples, or over seeds where the examples are not known
+    chance: float | None  # of the table's metric; None if no run of the table records it
     mean_with_failures: float | None  # failed and diverged runs count as chance; None if there are none
     test: Test | None
     budget: str  # the budget that set the width of its runs
@@ -141,6 +142,7 @@ def _line(table: Table, row: Row, test: Test | None, options: ReportOptions, sco
         statuses=_statuses(row, table.metric),
         mean=_mean(numbers),
         interval=interval,
+        chance=chance,
         mean_with_failures=_with_failures(row, numbers, chance),
         test=test,
         budget=", ".join(dict.fromkeys(str(known) for run in row.runs if (known := run.summary.get("budget")))),

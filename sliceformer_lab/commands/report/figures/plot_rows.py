@@ -50,7 +50,8 @@ class PlotTable:
         """A sentence on the rows that a figure leaves out; '' if it shows all."""
         if len(rows) == len(self.rows):
             return ""
-        return f" {len(rows)} of {len(self.rows)} rows are shown: the controls, and those farthest from chance."
+        others = "those farthest from chance" if rows[0].line.chance is not None else "the first ones of the table"
+        return f" {len(rows)} of {len(self.rows)} rows are shown: the controls, and {others}."
 
 
 def plot_tables(sections: Sequence[Section]) -> list[PlotTable]:
@@ -66,10 +67,10 @@ def plot_tables(sections: Sequence[Section]) -> list[PlotTable]:
 
 
 def select_rows(rows: Sequence[PlotRow], most: int) -> list[PlotRow]:
-    """At most `most` rows in their order: the controls, then those farthest from chance."""
+    """At most `most` rows in their order: the controls, then those farthest from chance, if that is known."""
 
     def rank(row: PlotRow) -> tuple[bool, float]:
-        chance, mean = row.line.row.runs[0].number("chance"), row.line.mean
+        chance, mean = row.line.chance, row.line.mean
         far = abs(mean - chance) if mean is not None and chance is not None else 0.0
         return (not is_control(row.line.row.attention), -far)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from statistics import median
 
@@ -91,9 +90,9 @@ def _marks(
     rows: Sequence[PlotRow], metric: str, best: ReferenceRow | None, domain: tuple[float, float]
 ) -> tuple[list[Mark], str]:
     """The lines of chance and of the best reference that are inside the panel, and sentences on both."""
-    chance = next((value for row in rows for run in row.runs if (value := run.number("chance")) is not None), None)
+    chance = rows[0].line.chance  # that of the table
     found = [] if best is None else [(f"The reference {best.name} has", best.value, REFERENCE)]
-    if chance is not None and re.search("loss", metric) is None:
+    if chance is not None:
         found.insert(0, ("Chance, the best constant for the test set, is", chance, CHANCE))
     marks, remark = [], ""
     for words, value, (line, name) in found:
