@@ -214,7 +214,9 @@ def cancel_in_slurm(sweep: Path) -> list[str]:
     Raises LabError if Slurm does not answer.
     """
     numbers = slurm_numbers(sweep).values()
-    jobs = (slurm_jobs() or {}) if numbers else {}
+    jobs = slurm_jobs() if numbers else {}
+    if jobs is None:
+        raise LabError("Slurm does not answer (squeue failed), so jobs there may go on; try again when `sinfo` works")
     listed = {number for number in numbers if number in jobs}
     own = {number for number in listed if jobs[number].comment == comment_of(sweep)}
     if own:

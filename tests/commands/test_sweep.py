@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -70,6 +71,22 @@ def test_cancel_stops_a_serial_sweep_by_a_signal(tmp_path: Path) -> None:
     assert [state_of(sweep.place(job)).status for job in sweep.jobs] == ["interrupted", "planned"]
     Serial().run(Queue(sweep, run_fake))
     assert [state_of(sweep.place(job)).status for job in sweep.jobs] == ["ok", "ok"]
+
+
+def test_cancel_says_that_slurm_does_not_answer_and_not_that_jobs_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = sweep_of(tmp_path / "sweep", "end=ok")
+    (tmp_path / "squeue").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert main(["sweep", "cancel", str(sweep.folder)]) == 0, "no job was queued in Slurm"
+    (sweep.folder / ".slurm").mkdir()
+    (sweep.folder / ".slurm" / "jobs.json").write_text(json.dumps({sweep.jobs[0].name: "77_0"}))
+    capsys.readouterr()
+    assert main(["sweep", "cancel", str(sweep.folder)]) == 1
+    printed = capsys.readouterr()
+    assert printed.err.startswith("sliceformer-lab: Slurm does not answer") and "stop" not in printed.out
 
 
 def test_a_job_on_another_machine_is_named_with_its_process(

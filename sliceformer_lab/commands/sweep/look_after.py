@@ -65,7 +65,6 @@ def cancel(sweep: Sweep) -> None:
     """Stops the jobs that run, on any machine, and takes waiting ones out of Slurm. Raises LabError."""
     write_text(sweep.folder / CANCELLED, str(time.time()))  # every start that runs its jobs as children looks at it
     states = {job: state_of(sweep.place(job)) for job in sweep.jobs}
-    others = cancel_in_slurm(sweep.folder)
     elsewhere, unknown = set(), []
     for job, state in states.items():
         record = state.record or {}
@@ -79,6 +78,7 @@ def cancel(sweep: Sweep) -> None:
                 os.kill(process, signal.SIGTERM)
         else:
             elsewhere.add(f"{record.get('host')}: kill {record.get('pid')}")
+    others = cancel_in_slurm(sweep.folder)
     running = sum(state.status == "running" for state in states.values())
     print(f"{running} jobs that ran save their place and stop; the same command goes on with them")  # noqa: T201
     if unknown:
