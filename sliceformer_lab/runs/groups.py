@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from sliceformer_lab.config.compose import option_names, preset_job
 from sliceformer_lab.errors import ConfigError, LabError
 from sliceformer_lab.runs.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit, flat_options
+from sliceformer_lab.runs.moments import moment
 from sliceformer_lab.runs.papers import FULL, TRIAL_OPTIONS
 from sliceformer_lab.runs.sources import Sources, digests_of
 
@@ -289,7 +290,7 @@ def _own_options(attention: str, options: Options, usual: Mapping[tuple[str, str
 def _one_per_unit(runs: Iterable[RunRecord]) -> tuple[tuple[RunRecord, ...], tuple[RunRecord, ...]]:
     """The latest finished run of each seed and split, or else its latest run; and all other runs."""
     units: dict[Unit, list[RunRecord]] = defaultdict(list)
-    for run in sorted(runs, key=lambda run: (run.status == "ok", run.started, run.name)):
+    for run in sorted(runs, key=lambda run: (run.status == "ok", moment(run.started), run.name)):
         units[run.unit].append(run)
     ordered = [units[unit] for unit in sorted(units, key=_text)]
     return tuple(same[-1] for same in ordered), tuple(run for same in ordered for run in same[:-1])

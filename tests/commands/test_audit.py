@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -249,7 +250,8 @@ def test_equal_time_trains_faster_rows_longer_and_a_noisy_machine_is_refused_unl
         "seed": 100,
         "run": "before",
     }
-    ledger.write_text(json.dumps({**seen, "commit": None, "time": "2001-01-01"}) + "\n")
+    before = datetime.now(timezone(timedelta(hours=14))) - timedelta(hours=1)  # as text, later than now elsewhere
+    ledger.write_text(json.dumps({**seen, "commit": None, "time": before.isoformat()}) + "\n")
     chosen = {"axes": ("time",), "words": ("attention.group_size=4",), "force_time": True}
     found = audit(tmp_path, WrittenRuns(scores), **chosen)
     assert "times were measured on a noisy machine (the load was 3.0)" in found["sentence"]

@@ -122,6 +122,14 @@ def test_of_two_runs_with_one_seed_the_latest_that_ended_well_counts(tmp_path: P
     assert line.mean_with_failures is None
 
 
+def test_the_latest_of_two_runs_is_known_across_time_zones(tmp_path: Path) -> None:
+    write_run(tmp_path / "laptop", seed=0, accuracy=0.8, started="2026-11-27T09:00:00+09:00")  # 0:00 in UTC
+    write_run(tmp_path / "cluster", seed=0, accuracy=0.9, started="2026-11-27T04:00:00+00:00")
+    write_run(tmp_path / "unknown", seed=0, accuracy=0.1, started="yesterday")
+    line = by_label(tmp_path)["csp"]
+    assert list(line.values.values()) == [0.9]
+
+
 def test_runs_that_differ_in_a_relevant_option_are_different_rows(tmp_path: Path) -> None:
     write_runs(tmp_path, "csp", 0.9, 0.9)
     write_run(tmp_path / "moved", seed=2, options={"data.root": "elsewhere", "trainer.accelerator": "cuda"})

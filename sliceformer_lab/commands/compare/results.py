@@ -20,6 +20,7 @@ from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, outcomes
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.ledger import Evaluation, changed_options, read_ledger
+from sliceformer_lab.runs.moments import moment
 from sliceformer_lab.training.goal import Goal
 
 Runs = Mapping[str, Mapping[int, RunRecord]]  # by row and seed
@@ -113,7 +114,7 @@ class Comparison:
         changed: dict[str, set[str]] = {}
         for one in self.evaluations:
             rows = [row for row in self.rows if row.config["names"]["attention"] == one.attention]
-            if rows and one.time < self.declaration["time"]:
+            if rows and moment(one.time) < moment(self.declaration["time"]):
                 found = [changed_options(one.options, row.config, row.free_options) for row in rows]
                 nearest = min(found, key=lambda options: len(options))
                 changed.setdefault(one.attention, set()).update(nearest)
