@@ -147,6 +147,7 @@ def test_the_row_without_options_has_the_defaults_although_more_runs_have_anothe
     write_runs(tmp_path / "deep", "csp", 0.80, 0.80, options={"encoder.depth": 8})
     found = by_label(tmp_path)
     assert list(found) == ["csp attention.group_size=4", "csp", "csp encoder.depth=8"], "best first"
+    assert "Rows are ordered by their mean over seeds, best first, or with `by=` by attention" in text(tmp_path)
     assert [line.test and line.test.against for line in found.values()] == ["csp", None, "csp"]
     by = by_label(tmp_path, by="attention.group_size")
     assert [line.test and line.test.against for label, line in by.items() if "depth" not in label] == [None, "csp 2"]

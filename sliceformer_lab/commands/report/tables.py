@@ -24,7 +24,7 @@ from sliceformer_lab.runs.groups import Table, at_scale
 from sliceformer_lab.runs.plain_text import csv_cell, in_latex, in_markdown, markdown_table
 
 LEGEND = (
-    "Rows are ordered by their mean over seeds, best first. "
+    "Rows are ordered by their mean over seeds, best first, or with `by=` by attention and option. "
     "A mean has its 95 % interval in brackets (Student's t) from three seeds on, cut off where the metric ends; for "
     "two seeds both results follow in parentheses. `interval over` says what was drawn at random: seeds and test "
     "examples together, whose variances add, or seeds alone where the predictions of examples are not known, or "
