@@ -24,14 +24,13 @@ from run_experiment import Experiment, Job, read_experiments, unpacked
 from sliceformer_lab.commands.compare.sentences import (
     VERBS,
     amount,
-    format_difference,
     half_width,
     list_names,
     number,
     p_phrase,
     p_value,
 )
-from sliceformer_lab.commands.compare.verdicts import Finding, Outcome, Pairs, outcomes
+from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, outcomes
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.measures.plots import COLOURS, save_figure
 from sliceformer_lab.measures.statistics import LEVEL, Estimate, estimate_crossed
@@ -156,7 +155,7 @@ def table(results: Results) -> str:
         cells = ["", "", "did not learn" if not results.learned[row] else ""]
         if row in results.outcomes:
             outcome = results.outcomes[row]
-            cells = [format_difference(outcome.findings[AXIS], metric), p_value(outcome.holm_p), str(outcome.verdict)]
+            cells = [_difference(outcome, one), p_value(outcome.holm_p), str(outcome.verdict)]
         parameters = next(line["parameters"] for line in results.lines if line["row"] == row)
         rows.append([f"`{row}`", f"{number(own.mean, metric)} ± {half}", *cells, f"{parameters:,}"])
     for name, score in reference_scores(results).items():
@@ -190,33 +189,38 @@ def _verdicts(results: Results) -> Iterator[str]:
     for verdict, verb in VERBS.items():
         decided = [found for found in results.outcomes.values() if found.verdict == verdict]
         if decided:
-            yield f"{one.subject} {verb} {list_names([_decided(found, one.metric) for found in decided])}"
+            yield f"{one.subject} {verb} {list_names([_decided(found, one) for found in decided])}"
     if undecided := [found for found in results.outcomes.values() if found.verdict == "undecided"]:
-        listed = list_names([_undecided(found, one.metric) for found in undecided])
+        listed = list_names([_undecided(found, one) for found in undecided])
         yield f"{one.subject} is not distinguishable from {listed}"
     if withheld := [found for found in results.outcomes.values() if found.verdict == "withheld"]:
-        listed = list_names([f"{found.against} ({_difference(found, one.metric)})" for found in withheld])
+        listed = list_names([f"{found.against} ({_difference(found, one)})" for found in withheld])
         yield f"no verdict on {listed}, because a best rate is at the edge of those tried"
 
 
-def _decided(found: Outcome, metric: str) -> str:
-    finding = found.findings[AXIS]
+def _decided(found: Outcome, one: Experiment) -> str:
+    finding, metric = found.findings[AXIS], one.metric
     if found.verdict == "equivalent":
-        return f"{found.against} within {amount(finding.margin, metric)} ({format_difference(finding, metric)})"
-    return f"{found.against} by {_size(finding, metric)} (Holm {p_phrase(found.holm_p)})"
+        return f"{found.against} within {amount(finding.margin, metric)} ({_difference(found, one)})"
+    size = f"{amount(abs(finding.estimate.mean), metric)} ± {half_width(finding, metric)}"
+    return f"{found.against} by {size} (Holm {p_phrase(found.holm_p)})"
 
 
-def _undecided(found: Outcome, metric: str) -> str:
-    smallest = number(found.findings[AXIS].smallest, metric)
-    return f"{found.against} ({_difference(found, metric)}; a difference of {smallest} could have been found)"
+def _undecided(found: Outcome, one: Experiment) -> str:
+    smallest = number(found.findings[AXIS].smallest, one.metric)
+    return f"{found.against} ({_difference(found, one)}; a difference of {smallest} could have been found)"
 
 
-def _difference(found: Outcome, metric: str) -> str:
-    return format_difference(found.findings[AXIS], metric)
+def _difference(found: Outcome, one: Experiment) -> str:
+    """The subject less a row, as the two scores say it; the estimate is positive in favour of the subject."""
+    estimate = found.findings[AXIS].estimate
+    return _less(one.sign * estimate.mean, estimate, one.metric)
 
 
-def _size(finding: Finding, metric: str) -> str:
-    return f"{amount(abs(finding.estimate.mean), metric)} ± {half_width(finding, metric)}"
+def _less(mean: float, estimate: Estimate, metric: str) -> str:
+    """A difference with its sign and half of its interval."""
+    half = number(estimate.interval().high - estimate.mean, metric)
+    return f"{'+' if mean >= 0 else '-'}{number(abs(mean), metric)} ± {half}"
 
 
 def _of_references(results: Results) -> Iterator[str]:
@@ -226,10 +230,8 @@ def _of_references(results: Results) -> Iterator[str]:
     best = max(means, key=lambda row: one.sign * means[row])
     for reference in results.references:
         scores = np.stack([*results.scores(best).values()]) - unpacked(reference, one.num_test)
-        less = estimate_crossed(one.sign * scores)
-        half = number(less.interval().high - less.mean, one.metric)
-        sign = "+" if less.mean >= 0 else "-"
-        yield f"the best row, {best}, less {reference['name']}: {sign}{number(abs(less.mean), one.metric)} ± {half}"
+        less = estimate_crossed(scores)
+        yield f"the best row, {best}, less {reference['name']}: {_less(less.mean, less, one.metric)}"
 
 
 def _spread(line: Mapping[str, Any]) -> float:
@@ -251,7 +253,7 @@ def draw(results: Results, file: Path) -> None:
     one = results.experiment
     figure = Figure(figsize=(6.4, 0.8 + 0.36 * len(results.outcomes)), layout="constrained")
     axes = figure.subplots()
-    scale = 1.0 if one.metric.endswith("mae") else 100.0
+    scale = one.sign * (1.0 if one.metric.endswith("mae") else 100.0)
     for place, (row, outcome) in enumerate(reversed(results.outcomes.items())):
         mean, ends = outcome.findings[AXIS].estimate.mean, outcome.findings[AXIS].interval
         axes.plot([scale * ends.low, scale * ends.high], [place, place], color=COLOURS[0], linewidth=2)
@@ -261,7 +263,7 @@ def draw(results: Results, file: Path) -> None:
     axes.axvline(0, color="black", linewidth=0.8)
     for edge in (-one.margin, one.margin):
         axes.axvline(scale * edge, color="0.6", linewidth=0.8, linestyle=":")
-    points = "" if scale == 1.0 else " in points"
+    points = "" if abs(scale) == 1.0 else " in points"
     axes.set_xlabel(f"{one.subject} less this row{points}: {one.metric.replace('val/', 'test ')}")
     save_figure(figure, file)
 

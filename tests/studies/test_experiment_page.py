@@ -115,6 +115,23 @@ def test_a_complete_experiment_has_a_verdict_and_leaves_out_a_row_that_has_not_l
     assert "| `identity` |" in text and "| did not learn |" in text
 
 
+@pytest.mark.parametrize("results", COMPLETE, ids=[results.experiment.results.stem for results in COMPLETE])
+def test_differences_are_those_of_the_scores_beside_them_whichever_direction_is_better(results: Results) -> None:
+    one = results.experiment
+    cells = [line.strip("| ").split(" | ") for line in experiment_page.table(results).splitlines()[2:]]
+    means = {row.strip("`"): float(score.partition(" ")[0]) for row, score, *_ in cells}
+    compared = {row: cells[2] for cells in cells if (row := cells[0].strip("`")) in results.outcomes}
+    assert set(compared) == set(results.outcomes)
+    for row, difference in compared.items():
+        assert float(difference.partition(" ")[0]) == pytest.approx(means[one.subject] - means[row], abs=0.02)
+        assert means[one.subject] == means[row] or difference[0] == "+-"[means[one.subject] < means[row]]
+    for reference in results.references:
+        best = one.sign * max(one.sign * means[row] for row in one.rows)
+        score = float(experiment_page.number(reference["test"], one.metric))
+        said = experiment_page.sentence(results).partition(f"less {reference['name']}: ")[2]
+        assert (float(said.partition(" ")[0]) > 0) == (best > score)
+
+
 @pytest.mark.parametrize("kept", [0, 5, 43])
 def test_a_partial_experiment_counts_what_is_missing_and_claims_nothing(kept: int, tmp_path: Path) -> None:
     lines = made_up_lines()
