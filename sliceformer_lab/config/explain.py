@@ -43,7 +43,7 @@ def explain(error: Exception, overrides: Sequence[str], config_name: str = "conf
     try:
         jobs = split_jobs(OverridesParser.create().parse_overrides(list(overrides)))
         faults = [fault for job in jobs for fault in _faults(job, config_name)]
-    except (HydraException, ValueError):
+    except (HydraException, ValueError, ConfigError):
         faults = []
     return "; ".join(dict.fromkeys(faults)) or str(error).splitlines()[0]
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import product
 
-from hydra.core.override_parser.types import ChoiceSweep, Override, RangeSweep
+from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, RangeSweep
 
+from sliceformer_lab.config.compose import option_names
 from sliceformer_lab.errors import ConfigError
 
 MAX_SWEEP_JOBS = 10_000
@@ -37,11 +38,26 @@ def _num_values(value: object) -> float:
 
 def split_jobs(overrides: Iterable[Override]) -> list[list[str]]:
     """The overrides of each job: all combinations of the values, where the last override varies fastest."""
-    return [list(job) for job in product(*map(_words, overrides))]
+    return [list(job) for job in product(*map(alternatives, overrides))]
 
 
-def _words(override: Override) -> list[str]:
-    """An override for each of its values; one for `~key`."""
+def alternatives(override: Override) -> list[str]:
+    """The words that an override gives to jobs: one for each of its values. Raises ConfigError for an interval."""
     if not override.is_sweep_override():
         return [str(override.input_line)]
-    return [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+    check_sweep_size([override])
+    return [f"{override.get_key_element()}={value}" for value in values_of(override)]
+
+
+def values_of(override: Override) -> Iterator[str]:
+    """The values of an override as texts. Raises ConfigError for an interval."""
+    if not override.is_sweep_override():
+        yield override.get_value_element_as_str()
+        return
+    names: object = override.value()
+    if isinstance(names, Glob):
+        yield from names.filter(option_names(override.key_or_group))
+    elif override.is_discrete_sweep():
+        yield from override.sweep_string_iterator()
+    else:
+        raise ConfigError(f"{override.input_line}: has no values one by one; list them")

@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob, Override
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from sliceformer_lab.config.compose import compose_root, option_names
+from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.explain import explain
 from sliceformer_lab.config.hydra_node import check_hydra_node, check_hydra_words
 from sliceformer_lab.config.plain_checks import own_paths
 from sliceformer_lab.config.schema import ConfigError
-from sliceformer_lab.config.sweep_size import check_sweep_size
+from sliceformer_lab.config.sweep_size import alternatives, check_sweep_size, values_of
 from sliceformer_lab.runs.names import short_digest, task_folder
 from sliceformer_lab.runs.papers import recipe_rows
 from sliceformer_lab.runs.plain_text import is_number
@@ -144,7 +144,7 @@ def _rows(node: Mapping[str, Any], given: Sequence[Override]) -> list[list[str]]
     """
     if node["rows"] is None and node["recipes"] is None:
         return None
-    wanted = {o.key_or_group: set(_values(o)) for o in given if o.key_or_group in SELECTS_ROWS}
+    wanted = {o.key_or_group: set(values_of(o)) for o in given if o.key_or_group in SELECTS_ROWS}
     kept = []
     for row in study_rows(node["rows"], node["recipes"]):
         values = dict(word.split("=", 1) for word in row.split())
@@ -173,7 +173,7 @@ def _products(
         raise ConfigError(f"{twice[0]}: given inside and outside zip(...); leave one out")
     of_study = [_parsed(f"{key}={value}") for key, value in swept.items() if key not in keys | in_zips]
     check_sweep_size([*of_study, *given], math.prod(map(len, factors)))
-    factors += [[[word] for word in _alternatives(override)] for override in [*of_study, *given]]
+    factors += [[[word] for word in alternatives(override)] for override in [*of_study, *given]]
     jobs = [tuple(word for words in job for word in words) for job in itertools.product(*factors)]
     if repeated := [job for job, number in Counter(jobs).items() if number > 1]:
         raise ConfigError(f"two jobs have the same words: {' '.join(repeated[0])}; leave one out")
@@ -187,32 +187,11 @@ def _zipped(content: str) -> list[list[str]]:
         key, _, values = word.partition("=")
         if not (values.startswith("[") and values.endswith("]") and values[1:-1].strip()):
             raise ConfigError(f"zip({content}): {word} should be KEY=[VALUE,VALUE]")
-        columns.append(_alternatives(_parsed(f"{key}={values[1:-1]}")))
+        columns.append(alternatives(_parsed(f"{key}={values[1:-1]}")))
     if len({len(column) for column in columns}) != 1:
         sizes = " and ".join(str(len(column)) for column in columns)
         raise ConfigError(f"zip({content}): lists of {sizes} values; give lists of one length")
     return [list(words) for words in zip(*columns, strict=True)]
-
-
-def _alternatives(override: Override) -> list[str]:
-    """The words that an override gives to jobs: one for each of its values. Raises ConfigError for an interval."""
-    if not override.is_sweep_override():
-        return [str(override.input_line)]
-    check_sweep_size([override])
-    return [f"{override.get_key_element()}={value}" for value in _values(override)]
-
-
-def _values(override: Override) -> Iterator[str]:
-    if not override.is_sweep_override():
-        yield override.get_value_element_as_str()
-        return
-    names: object = override.value()
-    if isinstance(names, Glob):
-        yield from names.filter(option_names(override.key_or_group))
-    elif override.is_discrete_sweep():
-        yield from override.sweep_string_iterator()
-    else:
-        raise ConfigError(f"{override.input_line}: has no values one by one; list them")
 
 
 def _without_skipped(
