@@ -106,7 +106,8 @@ def _allowed_key(override: str, saved: Mapping[str, Any], config: Mapping[str, A
     if key == "callbacks":
         is_allowed = "callbacks" not in what_differs(saved, config)
     else:
-        is_allowed = may_change(override) or key in (*CHOICES, *PROCESSES)
+        is_same = (value := value_at(saved, key)) is not None and value == value_at(config, key)
+        is_allowed = may_change(override) or key in (*CHOICES, *PROCESSES) or is_same
     if not is_allowed:
         allowed = ", ".join(["mode", *CHOICES, *FREE, *PROCESSES])
         raise ConfigError(f"{override}: a resumed run keeps its configuration, except {allowed}; start a new run")

@@ -51,6 +51,16 @@ def test_another_trainer_computes_elsewhere_with_the_precision_and_the_batches_o
     assert (back["precision"], back["limit_train_batches"]) == ("bf16-mixed", 3) and "num_nodes" not in back
 
 
+def test_an_option_with_the_value_of_the_run_is_no_change(tmp_path: Path) -> None:
+    given = ("trainer=fsdp", "trainer.devices=1", "trainer.precision=32-true", "optim.epochs=7")
+    found = resumed(tmp_path, ("optim.epochs=7",), given)
+    assert (found["trainer"]["strategy"], found["trainer"]["precision"], found["optim"]["epochs"]) == (
+        "fsdp",
+        "32-true",
+        7,
+    )
+
+
 def test_callbacks_that_only_look_on_may_change(tmp_path: Path) -> None:
     found = resumed(tmp_path, ("callbacks=ema",), ("callbacks.throughput.warmup_batches=2", "~callbacks.spectrum"))
     assert found["callbacks"]["throughput"]["warmup_batches"] == 2 and found["callbacks"]["ema"]["decay"] == 0.999
