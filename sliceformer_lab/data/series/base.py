@@ -126,7 +126,7 @@ class SeriesData(BucketedData, OwnData):
         return [c for c in chosen if getattr(self, c.option.removeprefix("data.")) is None] + super().choices()
 
     def prepare(self) -> Path:
-        key = {"title": self.title, "identity": 2, **self.source()}
+        key = {"title": self.title, "identity": 3, **self.source()}
         return cached_folder(self.cache_root, self.title, key, self._build)
 
     def _build(self, folder: Path) -> None:
@@ -287,9 +287,13 @@ class SeriesData(BucketedData, OwnData):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes the coding of the checkpoint, with which its weights belong together."""
         coding = SeriesCoding.from_json(json.loads(state_dict["coding"]))
+        self.check_coding(coding)
         for split in self.splits.values():
             if isinstance(split, SeriesSplit):
                 split.coding = coding
+
+    def check_coding(self, coding: SeriesCoding) -> None:
+        """Raises DataError if the channels or steps of these data are not those that a checkpoint was trained on."""
 
     def encode_one(self, content: Content) -> np.ndarray:
         """The patches (N, patch_len * features) of a series (L,) or (L, C)."""

@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
+from sliceformer_lab.data.series.table_form import TableLayout
 from sliceformer_lab.errors import DataError, RunFolderError
 from sliceformer_lab.runs.files import write_json
 
@@ -33,6 +34,7 @@ class SeriesCoding:
     max_len: int  # steps; a longer series is cut
     marks_gaps: bool = False
     own_scale: bool = False  # each series is standardised by itself first
+    table: TableLayout | None = None  # of the training series, if they come from tables
 
     @property
     def channels(self) -> int:
@@ -90,8 +92,9 @@ class SeriesCoding:
     @classmethod
     def from_json(cls, content: dict[str, object]) -> Self:
         """The coding that `asdict` and JSON made plain."""
-        lists = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
-        return cls(**lists)  # type: ignore[arg-type]
+        lists: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in content.items()}
+        table = lists.get("table")  # which the first runs have not
+        return cls(**lists | {"table": table and TableLayout.from_json(table)})
 
 
 def own_scale(values: np.ndarray) -> np.ndarray:

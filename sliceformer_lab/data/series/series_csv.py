@@ -1,25 +1,29 @@
 """Your own series in a table: one a row, as the files of the UCR archive, or one time a row."""
 
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from sliceformer_lab.config.option_types import Count
+from sliceformer_lab.data.cache import IDENTITY
 from sliceformer_lab.data.own_data import Column, OwnTables
 from sliceformer_lab.data.series.base import SeriesData, as_whole_numbers
+from sliceformer_lab.data.series.coding import CODING_FILE, SeriesCoding
 from sliceformer_lab.data.series.series_tables import (
-    ENDINGS,
-    MISSING,
     Series,
-    TableForm,
     read_series,
     series_and_errors,
-    width_without_header,
 )
+from sliceformer_lab.data.series.table_form import ENDINGS, MISSING, TableForm, TableLayout, find_layout
 from sliceformer_lab.data.spec import NewInput
 from sliceformer_lab.data.table_files import check_table
 from sliceformer_lab.errors import DataError
+from sliceformer_lab.runs.files import write_json
+
+LAYOUT_FILE = f"{IDENTITY}layout.json"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -77,15 +81,42 @@ class SeriesTable(SeriesData, OwnTables):
     def read(self) -> Iterator[Series]:
         """The series of all tables."""
         for stage, path in self.files.items():
-            for series in read_series(path, self.form):
+            for series in read_series(path, self.form, self._found_layout):
                 given = series.stage if self.split_column is not None else None if stage == "train" else stage
                 yield replace(series, stage=given)
+
+    @cached_property
+    def _found_layout(self) -> TableLayout:
+        return find_layout(self.origin, self.form)
+
+    def _build(self, folder: Path) -> None:
+        super()._build(folder)
+        write_json(folder / LAYOUT_FILE, asdict(self._found_layout))
+
+    @cached_property
+    def _layout(self) -> TableLayout:
+        """The layout of the training table, which the cache keeps."""
+        return TableLayout.from_json(json.loads((self.folder() / LAYOUT_FILE).read_text(encoding="utf-8")))
+
+    @property
+    def _unscaled(self) -> SeriesCoding:
+        return replace(super()._unscaled, table=self._layout)
+
+    def check_coding(self, coding: SeriesCoding) -> None:
+        known = coding.table
+        if known is None or not known.header or not self._layout.header or known.values == self._layout.values:
+            return
+        raise DataError(
+            f"{self.origin} has other columns of values than the run was trained on, or another order; set "
+            f"data.value_columns to those in {CODING_FILE} of the run"
+        )
 
     def remarks(self) -> list[str]:
         """Asks for the column of labels where the first one of a table without a header looks like a value."""
         found = super().remarks()
         chosen = self.kind is None and self._kind == "regression" and isinstance(self.label_column, str)
-        if chosen and (width := width_without_header(self.origin, self.form)):
+        if chosen and not self._layout.header:
+            width = len(self._layout.values) + 1
             found.append(
                 f"{self.origin} has no header, so its first column holds the numbers to predict; if the labels come "
                 f"last, set data.label_column={width}"
@@ -100,7 +131,8 @@ class SeriesTable(SeriesData, OwnTables):
         if column is not None:
             raise DataError(f"column={column}: a table of series has many columns; name them as in training")
         check_table(path, "series", option="input", endings=ENDINGS)
-        for found in series_and_errors(path, self.form, labelled=False):
+        layout = (self._saved_coding and self._saved_coding.table) or find_layout(path, self.form)
+        for found in series_and_errors(path, self.form, layout, labelled=False):
             if isinstance(found, Series):
                 yield NewInput(Path(found.place).name, self._check_label(found.label) or found.values)
             else:

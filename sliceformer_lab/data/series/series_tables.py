@@ -12,26 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from sliceformer_lab.data.series.table_form import MISSING, Column, TableForm, TableLayout, table_rows
 from sliceformer_lab.data.splits import Stage
-from sliceformer_lab.data.table_files import (
-    MAX_TARGET,
-    NAMED_BY_HEADER,
-    TABLES,
-    RowsAndErrors,
-    ending_of,
-    field_of,
-    number_of,
-    rows_and_errors,
-    split_of,
-)
+from sliceformer_lab.data.table_files import MAX_TARGET, RowsAndErrors, field_of, number_of, split_of
 from sliceformer_lab.errors import DataError
 
-ENDINGS = (*TABLES, ".txt")
-MISSING = {"", "nan", "na", "n/a", "null", "none", "?"}  # in lower case: words for a missing value
 MAX_TIMES_LONGER = 10  # that missing times may make a series; beyond, its times count as an order only
-MIN_TIMES = 3  # numbers that count up by one in a first line of names
 TIME_TOLERANCE = 0.05  # of a time step, by which a time may miss the grid
-Column = str | int  # its name, or its number from 1 in a table without a header
 
 
 @dataclass(frozen=True)
@@ -44,84 +31,58 @@ class Series:
     stage: Stage | None = None  # None: its table or `split_seed` says it
 
 
-@dataclass(frozen=True)
-class TableForm:
-    """Which columns of a table hold what."""
-
-    label: Column
-    split: Column | None = None
-    id: Column | None = None  # of a table with one time a row; None: one series a row
-    time: Column | None = None  # None: rows have the order of time
-    values: tuple[Column, ...] | None = None  # None: all others
-    num_channels: int = 1  # of a table with one series a row: its columns are all times of one channel, then the next
-    header: bool | None = None  # None: found by `_has_header`
-
-    def named(self, header: bool) -> TableForm:
-        """The same with `label` as the first column where the table has no header and `label` is a name."""
-        label = 1 if not header and isinstance(self.label, str) and not self.label.isdecimal() else self.label
-        return TableForm(label, self.split, self.id, self.time, self.values, self.num_channels, header)
-
-
 Found = Iterator[Series | tuple[str, DataError]]  # a series, or the place and the error of one that cannot be read
 
 
-def read_series(path: Path, form: TableForm) -> Iterator[Series]:
+def read_series(path: Path, form: TableForm, layout: TableLayout) -> Iterator[Series]:
     """The labelled series of a table in the order of their first rows. Raises DataError for the first bad row."""
-    for found in series_and_errors(path, form, labelled=True):
+    for found in series_and_errors(path, form, layout, labelled=True):
         if not isinstance(found, Series):
             raise found[1]
         yield found
 
 
-def series_and_errors(path: Path, form: TableForm, *, labelled: bool) -> Found:
+def series_and_errors(path: Path, form: TableForm, layout: TableLayout, *, labelled: bool) -> Found:
     """As `read_series`, but with an error in place of a series that cannot be read. Raises DataError if none can.
 
     A table that is not `labelled` may lack the columns of labels and splits. Labels are then empty, but in a table
     without a header whatever its column of labels holds.
     """
-    form = form.named(_has_header(path, form) if form.header is None else form.header)
-    rows = _rows(path, bool(form.header))
-    return _rows_of_series(rows, form, labelled) if form.id is None else _rows_of_times(rows, form, labelled)
+    form = form.named(layout.header)
+    read = _rows_of_series if form.id is None else _rows_of_times
+    return read(table_rows(path, layout.header), form, layout, labelled)
 
 
-def _rows_of_series(rows: RowsAndErrors, form: TableForm, labelled: bool) -> Found:
+def _rows_of_series(rows: RowsAndErrors, form: TableForm, layout: TableLayout, labelled: bool) -> Found:
     for place, row in rows:
         try:
             if isinstance(row, DataError):
                 raise row
             label, stage = _label_and_stage(place, row, form, labelled)
-            yield Series(_wide_values(place, row, form), label, place, stage)
+            yield Series(_wide_values(place, row, form, layout), label, place, stage)
         except DataError as error:
             yield place, error
 
 
-def _wide_values(place: str, row: Mapping[str, Any], form: TableForm) -> np.ndarray:
+def _wide_values(place: str, row: Mapping[str, Any], form: TableForm, layout: TableLayout) -> np.ndarray:
     """The values (L, C) of a row; missing ones at its end are none."""
-    columns = _value_columns(place, row, form)
-    if len(columns) % form.num_channels:
+    if len(layout.values) % form.num_channels:
         raise DataError(
-            f"{place} has {len(columns)} values, which data.num_channels={form.num_channels} does not divide; give "
-            "every channel as many columns"
+            f"{place} has {len(layout.values)} values, which data.num_channels={form.num_channels} does not divide; "
+            "give every channel as many columns"
         )
-    numbers = _numbers(place, row, columns).reshape(form.num_channels, -1).T
+    numbers = _numbers(place, row, form, layout).reshape(form.num_channels, -1).T
     known = np.flatnonzero(~np.isnan(numbers).all(axis=1))
     if not len(known):
         raise DataError(f"{place} has no values; delete the row")
     return numbers[: known[-1] + 1]
 
 
-def _value_columns(place: str, row: Mapping[str, Any], form: TableForm) -> list[str]:
-    if form.values is not None:
-        for column in form.values:
-            field_of(place, row, str(column), "value_columns")
-        return list(map(str, form.values))
-    others = {str(column) for column in (form.label, form.split, form.id, form.time) if column is not None}
-    return [name for name in row if name not in others]
-
-
-def _numbers(place: str, row: Mapping[str, Any], columns: Sequence[str]) -> np.ndarray:
-    """Fields of a row as numbers (n,), NaN where they are missing. Raises DataError naming the column."""
-    fields = [row[column] for column in columns]
+def _numbers(place: str, row: Mapping[str, Any], form: TableForm, layout: TableLayout) -> np.ndarray:
+    """The values (n,) of a row in the order of the layout, NaN where they are missing. Raises DataError."""
+    layout.check(place, row, form)
+    columns = layout.values
+    fields = [row.get(column) for column in columns]
     numbers = None
     with suppress(TypeError, ValueError):
         numbers = np.array(fields, dtype=np.float64)
@@ -157,7 +118,7 @@ class _Long:
     error: DataError | None = None
 
 
-def _rows_of_times(rows: RowsAndErrors, form: TableForm, labelled: bool) -> Found:
+def _rows_of_times(rows: RowsAndErrors, form: TableForm, layout: TableLayout, labelled: bool) -> Found:
     found: dict[str, _Long] = {}
     for place, row in rows:
         if isinstance(row, DataError):
@@ -169,7 +130,7 @@ def _rows_of_times(rows: RowsAndErrors, form: TableForm, labelled: bool) -> Foun
             for word, before, now in (("label", one.label, label), ("split", one.stage, stage)):
                 if before != now:
                     raise DataError(f"{place}: {name} has the {word} {now!r}, but {before!r} before; give it one")
-            one.values.append(_numbers(place, row, _value_columns(place, row, form)))
+            one.values.append(_numbers(place, row, form, layout))
             one.times.append(len(one.times) if form.time is None else _time(place, row, form.time))
         except DataError as error:
             one = found.setdefault(name, _Long("", None, f"{place} ({name})"))
@@ -221,41 +182,3 @@ def _in_time(one: _Long, step: float) -> np.ndarray:
         grid[places] = values
         values = grid
     return values
-
-
-def _rows(path: Path, header: bool) -> RowsAndErrors:
-    return rows_and_errors(path, header=header or ending_of(path) not in NAMED_BY_HEADER, endings=ENDINGS)
-
-
-def width_without_header(path: Path, form: TableForm) -> int:
-    """The number of columns of a table that has no header; 0 if it has one."""
-    if form.header or (form.header is None and _has_header(path, form)):
-        return 0
-    first = next(_rows(path, header=False), ("", {}))[1]
-    return 0 if isinstance(first, DataError) else len(first)
-
-
-def _has_header(path: Path, form: TableForm) -> bool:
-    """Whether the first line of a text table holds names.
-
-    They are one of the form's names, or mostly words, or times that count up by one, as pandas numbers columns.
-    """
-    if ending_of(path) not in NAMED_BY_HEADER:
-        return True
-    first = next(_rows(path, header=False), None)
-    if first is None or isinstance(first[1], DataError):
-        return True
-    fields = [str(field).strip() for field in first[1].values()]
-    chosen = (form.label, form.split, form.id, form.time, *(form.values or ()))
-    if not {name for name in chosen if isinstance(name, str) and not name.isdecimal()}.isdisjoint(fields):
-        return True
-    times = [int(field) for field in fields if field.isdecimal()]
-    if len(times) >= MIN_TIMES and times == list(range(times[0], times[0] + len(times))):
-        return True
-    return 2 * sum(map(_is_number, fields)) <= len(fields)
-
-
-def _is_number(text: str) -> bool:
-    with suppress(ValueError):
-        return text.strip().lower() in MISSING or float(text) == float(text)
-    return False

@@ -1,0 +1,129 @@
+"""Tables of series: which columns hold values, in every table of a run, and when the values are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sliceformer_lab.data.series.base import SeriesData, SeriesSplit
+from sliceformer_lab.data.series.series_csv import SeriesTable
+from sliceformer_lab.data.spec import LoadPlan
+from sliceformer_lab.data.splits import Stage
+from sliceformer_lab.errors import DataError
+
+
+def table(file: Path, text: str, **options: Any) -> SeriesData:
+    """The data in a table with this text, all of them training series unless the options say otherwise."""
+    file.write_text(text)
+    data = SeriesTable(
+        file=str(file), root=f"{file.parent}_cache", **{"test_fraction": 0.0, "val_fraction": 0.0} | options
+    )
+    data.prepare_data()
+    data.setup()
+    return data
+
+
+def values(data: SeriesData, stage: Stage = "train") -> dict[str, list[Any]]:
+    """The values of each series by its place: numbers of one channel, or lists of several."""
+    split = data.splits[stage]
+    assert isinstance(split, SeriesSplit)
+    found = {split.place(row): split.stored(row) for row in range(len(split))}
+    return {place: (one[:, 0] if one.shape[1] == 1 else one).tolist() for place, one in sorted(found.items())}
+
+
+def predicted(data: SeriesData, new: Path, text: str) -> list[Any]:
+    """The values of new series, or their errors, that a trained model reads from its folder."""
+    folder = new.parent / "run"
+    folder.mkdir(exist_ok=True)
+    data.save_encoder(folder)
+    new.write_text(text)
+    options = {name: getattr(data, name) for name in ("label_column", "id_column", "time_column", "value_columns")}
+    saved = SeriesTable(LoadPlan(run_folder=folder), file="gone", root="gone", **options)
+    contents = [one.content for one in saved.read_inputs(new, None)]
+    return [one.tolist() if isinstance(one, np.ndarray) else str(one) for one in contents]
+
+
+def line(**fields: Any) -> str:
+    return json.dumps(fields) + "\n"
+
+
+@pytest.mark.parametrize("name", ["", "Unnamed: 0"])
+def test_a_column_without_a_name_is_no_series(name: str, tmp_path: Path) -> None:
+    rows = f"{name},label,0,1\n0,a,.1,.2\n1,b,.3,.4\n"
+    with pytest.raises(DataError, match=r"column 1 has no name.*index=False.*data.value_columns"):
+        table(tmp_path / "a.csv", rows)
+    assert list(values(table(tmp_path / "a.csv", rows, value_columns=(0, 1))).values()) == [
+        pytest.approx([0.1, 0.2]),
+        pytest.approx([0.3, 0.4]),
+    ]
+    with pytest.raises(DataError, match="column 1 has no name"):
+        table(tmp_path / "a.csv", f"{name},id,label,x\n0,p,a,1\n1,q,b,2\n", id_column="id")
+
+
+def test_values_are_known_by_name_in_every_row(tmp_path: Path) -> None:
+    rows = line(label="a", t1=1, t2=2, t3=3) + line(t3=3, label="b", t1=1, t2=2) + line(label="b", t1=1, t3=3)
+    found = list(values(table(tmp_path / "a.jsonl", rows)).values())
+    assert found[:2] == [[1, 2, 3]] * 2 and np.isnan(found[2][1]) and found[2][::2] == [1, 3]
+    with pytest.raises(DataError, match=r"line 4 has a column 't4', which the first row of the training table lacks"):
+        table(tmp_path / "a.jsonl", rows + line(label="a", t1=1, t4=4))
+
+
+def test_channels_are_known_by_name_in_every_row_of_times(tmp_path: Path) -> None:
+    rows = line(id=1, label="a", x=1, y=2) + line(id=1, y=4, x=3, label="a") + line(id=2, label="b", x=5)
+    one, two = values(table(tmp_path / "a.jsonl", rows, id_column="id")).values()
+    assert one == [[1, 2], [3, 4]] and two[0][0] == 5 and np.isnan(two[0][1])
+
+
+ROWS = "label,a,b,c\nx,1,2,3\ny,3,2,1\n"
+
+
+def test_the_order_of_named_columns_means_nothing_in_other_tables(tmp_path: Path) -> None:
+    (tmp_path / "test.csv").write_text("c,b,a,label\n3,2,1,x\n")
+    data = table(tmp_path / "a.csv", ROWS, test_file=str(tmp_path / "test.csv"))
+    assert list(values(data, "test").values()) == [[1, 2, 3]]
+    assert predicted(data, tmp_path / "new.csv", "c,b,a\n3,2,1\n") == [[[1], [2], [3]]]
+    assert predicted(data, tmp_path / "new.csv", "b,a\n2,1\n") == [[[1], [2]]], "the end of the series is missing"
+    (error,) = predicted(data, tmp_path / "new.csv", "a,b,c,age\n1,2,3,44\n")
+    assert error.startswith("it has a column 'age', which the first row of the training table lacks")
+    (tmp_path / "test.csv").write_text("label,a,b,c,age\nx,1,2,3,44\n")
+    with pytest.raises(DataError, match=r"test.csv, line 2 has a column 'age'"):
+        table(tmp_path / "a.csv", ROWS, test_file=str(tmp_path / "test.csv"))
+
+
+def test_a_new_table_has_a_header_if_the_training_table_has_one(tmp_path: Path) -> None:
+    data = table(tmp_path / "a.csv", "label,400.5,420.5\nx,1,2\ny,3,4\n")
+    assert predicted(data, tmp_path / "new.csv", "400.5,420.5\n5,6\n") == [[[5], [6]]]
+    plain = table(tmp_path / "plain.csv", "x,1.5,2,3\ny,4,5,7\n")
+    assert predicted(plain, tmp_path / "new.csv", "1,2,3,4\n") == [[[2], [3], [4]]]
+    (error,) = predicted(plain, tmp_path / "new.csv", "2,3,4\n")
+    assert error.startswith("it has 3 columns, but the training table has 4; without a header")
+
+
+def test_a_first_line_of_values_among_which_some_count_up_is_no_header(tmp_path: Path) -> None:
+    assert len(values(table(tmp_path / "a.csv", "1,0.53,2,0.11,3\n2,0.5,0.7,0.1,0.2\n"))) == 2
+
+
+def test_a_checkpoint_refuses_columns_in_another_order(tmp_path: Path) -> None:
+    trained = table(tmp_path / "a.csv", ROWS)
+    trained.load_state_dict(trained.state_dict())
+    other = table(tmp_path / "b.csv", "label,c,b,a\nx,3,2,1\ny,1,2,3\n")
+    state = other.state_dict() | {"coding": trained.state_dict()["coding"]}
+    with pytest.raises(DataError, match=r"b.csv has other columns of values than .* in series.json of the run"):
+        other.load_state_dict(state)
+
+
+def test_a_run_without_a_layout_of_its_table_stays_readable(tmp_path: Path) -> None:
+    data = table(tmp_path / "a.csv", ROWS)
+    (tmp_path / "run").mkdir()
+    data.save_encoder(tmp_path / "run")
+    content = json.loads((tmp_path / "run" / "series.json").read_text())
+    assert content.pop("table")["values"] == ["a", "b", "c"]
+    (tmp_path / "run" / "series.json").write_text(json.dumps(content))
+    old = SeriesTable(LoadPlan(run_folder=tmp_path / "run"), file="gone", root="gone")
+    (tmp_path / "new.csv").write_text("label,a,b,c\n,1,2,3\n")
+    (one,) = old.read_inputs(tmp_path / "new.csv", None)
+    assert isinstance(one.content, np.ndarray) and old.encode([one.content]).inputs.shape == (1, 3, 1)
