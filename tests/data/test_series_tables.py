@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +128,53 @@ def test_a_run_without_a_layout_of_its_table_stays_readable(tmp_path: Path) -> N
     (tmp_path / "new.csv").write_text("label,a,b,c\n,1,2,3\n")
     (one,) = old.read_inputs(tmp_path / "new.csv", None)
     assert isinstance(one.content, np.ndarray) and old.encode([one.content]).inputs.shape == (1, 3, 1)
+
+
+def hours(ids: str, step: int, count: int = 6) -> str:
+    rows = [f"{name},{time},a,{time}" for name in ids for time in range(0, step * count, step)]
+    return "\n".join(rows) + "\n"
+
+
+TIMES = {"id_column": "id", "time_column": "time"}
+NAMES = "id,time,label,x\n"
+
+
+def test_the_time_step_of_the_training_table_holds_in_all_tables(tmp_path: Path) -> None:
+    (tmp_path / "test.csv").write_text(NAMES + hours("z", 1))
+    trained = NAMES + hours("p", 2) + "q,0,b,0\n"
+    data = table(tmp_path / "a.csv", trained, test_file=str(tmp_path / "test.csv"), **TIMES)
+    assert values(data)["a.csv, line 2 (p)"] == [0, 2, 4, 6, 8, 10]
+    assert values(data, "test") == {"test.csv, line 2 (z)": [0, 1, 2, 3, 4, 5]}
+    alone = predicted(data, tmp_path / "new.csv", "id,time,x\nr,0,0\nr,4,4\nr,8,8\n")
+    assert [number for (number,) in alone[0][::2]] == [0, 4, 8] and np.isnan(alone[0][1::2]).all()
+    both = predicted(data, tmp_path / "new.csv", "id,time,x\nr,0,0\nr,4,4\nr,8,8\n" + "s,0,0\ns,1,1\ns,2,2\ns,3,3\n")
+    np.testing.assert_array_equal(both[0], alone[0])
+
+
+def test_dates_without_a_zone_do_not_depend_on_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")  # whose clocks go forward at 2 o'clock
+    time.tzset()
+    rows = "".join(f"p,2024-03-31T{hour:02}:00,a,{hour}\n" for hour in range(6)) + "q,2024-03-31T00:00:00+01:00,b,0\n"
+    try:
+        assert values(table(tmp_path / "a.csv", NAMES + rows, **TIMES))["a.csv, line 2 (p)"] == list(range(6))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_eight_digits_are_days_if_all_times_are_and_else_numbers(tmp_path: Path) -> None:
+    days = (20240130, 20240131, 20240202)
+    rows = NAMES + "".join(f"{name},{day},{name},{day % 100}\n" for name in "ab" for day in days)
+    data = table(tmp_path / "a.csv", rows, **TIMES)
+    found = values(data)["a.csv, line 2 (a)"]
+    assert len(found) == 4 and np.isnan(found[2])
+    (new,) = predicted(data, tmp_path / "new.csv", "id,time,x\nc,20240228,1\nc,20240301,2\n")
+    assert len(new) == 3 and np.isnan(new[1][0]), "2024 is a leap year"
+    numbers = table(tmp_path / "b.csv", rows + "c,20249999,a,1\n", **TIMES)
+    assert len(values(numbers)["b.csv, line 2 (a)"]) == 3
+
+
+def test_a_time_that_is_no_number_is_an_error(tmp_path: Path) -> None:
+    for word in ("nan", "1_0", "inf", ""):
+        with pytest.raises(DataError, match=rf"line 2: time is '{word}', expected a number or a date"):
+            table(tmp_path / "a.csv", f"{NAMES}p,{word},a,1\nq,1,b,2\n", **TIMES)

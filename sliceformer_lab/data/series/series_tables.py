@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sliceformer_lab.data.series.table_form import MISSING, Column, TableForm, TableLayout, table_rows
+from sliceformer_lab.data.series.times import in_time, time_of
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import MAX_TARGET, RowsAndErrors, field_of, number_of, split_of
 from sliceformer_lab.errors import DataError
-
-MAX_TIMES_LONGER = 10  # that missing times may make a series; beyond, its times count as an order only
-TIME_TOLERANCE = 0.05  # of a time step, by which a time may miss the grid
 
 
 @dataclass(frozen=True)
@@ -117,6 +113,14 @@ class _Long:
     values: list[np.ndarray] = field(default_factory=list)
     error: DataError | None = None
 
+    def series(self, step: float) -> np.ndarray:
+        """The values (L, C) by time. Raises DataError."""
+        if self.error is not None:
+            raise self.error
+        if np.isnan(self.values).all():
+            raise DataError(f"{self.place} has no values; delete its rows")
+        return in_time(self.place, self.times, self.values, step)
+
 
 def _rows_of_times(rows: RowsAndErrors, form: TableForm, layout: TableLayout, labelled: bool) -> Found:
     found: dict[str, _Long] = {}
@@ -131,54 +135,16 @@ def _rows_of_times(rows: RowsAndErrors, form: TableForm, layout: TableLayout, la
                 if before != now:
                     raise DataError(f"{place}: {name} has the {word} {now!r}, but {before!r} before; give it one")
             one.values.append(_numbers(place, row, form, layout))
-            one.times.append(len(one.times) if form.time is None else _time(place, row, form.time))
+            one.times.append(len(one.times) if form.time is None else _time(place, row, form.time, layout.days))
         except DataError as error:
             one = found.setdefault(name, _Long("", None, f"{place} ({name})"))
             one.error = one.error or error
-    step = _commonest_step(found.values())
     for one in found.values():
         try:
-            if one.error is not None:
-                raise one.error
-            yield Series(_in_time(one, step), one.label, one.place, one.stage)
+            yield Series(one.series(layout.step or 1.0), one.label, one.place, one.stage)
         except DataError as error:
             yield one.place, error
 
 
-def _time(place: str, row: Mapping[str, Any], column: Column) -> float:
-    """A number, or the seconds of an ISO date."""
-    value = field_of(place, row, str(column), "time_column")
-    if isinstance(value, str):
-        with suppress(ValueError):
-            return float(value)
-        with suppress(ValueError):
-            return datetime.fromisoformat(value.strip()).timestamp()
-    elif isinstance(value, int | float):
-        return float(value)
-    elif isinstance(value, datetime):
-        return value.timestamp()
-    raise DataError(f"{place}: {column} is {value!r}, expected a number or a date such as 2024-05-31T12:00")
-
-
-def _commonest_step(found: Sequence[_Long] | Any) -> float:
-    """The commonest time from one row to the next."""
-    steps = Counter(round(float(step), 9) for one in found for step in np.diff(np.sort(one.times)).tolist() if step > 0)
-    return steps.most_common(1)[0][0] if steps else 1.0
-
-
-def _in_time(one: _Long, step: float) -> np.ndarray:
-    """The values (L, C) by time; where all times are on a grid of `step`, those that are missing are NaN."""
-    order = np.argsort(one.times, kind="stable")
-    times, values = np.array(one.times)[order], np.stack(one.values)[order]
-    if twice := [time for time, count in Counter(times.tolist()).items() if count > 1]:
-        raise DataError(f"{one.place} has the time {twice[0]:g} twice; delete one")
-    if np.isnan(values).all():
-        raise DataError(f"{one.place} has no values; delete its rows")
-    exact = (times - times[0]) / step
-    places = exact.round().astype(np.int64)
-    is_grid = (np.abs(exact - places) < TIME_TOLERANCE).all() and (np.diff(places) > 0).all()
-    if is_grid and places[-1] < MAX_TIMES_LONGER * len(places):
-        grid = np.full((places[-1] + 1, values.shape[1]), np.nan)
-        grid[places] = values
-        values = grid
-    return values
+def _time(place: str, row: Mapping[str, Any], column: Column, days: bool) -> float:
+    return time_of(place, column, field_of(place, row, str(column), "time_column"), days)

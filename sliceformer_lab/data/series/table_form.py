@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from sliceformer_lab.data.series.times import commonest_step, is_day, time_of
 from sliceformer_lab.data.table_files import (
     NAMED_BY_HEADER,
     TABLES,
@@ -56,6 +58,8 @@ class TableLayout:
 
     header: bool  # whether the first line holds names
     values: tuple[str, ...]  # names of the columns of values; without a header their numbers from 1
+    step: float | None = None  # from one time to the next; None: no times
+    days: bool = False  # times are dates of eight digits
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
@@ -89,12 +93,16 @@ class TableLayout:
 
 
 def find_layout(path: Path, form: TableForm) -> TableLayout:
-    """The layout of a table, from its first line and its first row. Raises DataError for values without a name."""
+    """The layout of a table, from its first line, its first row and its times.
+
+    Raises DataError for values without a name.
+    """
     header = has_header(path, form) if form.header is None else form.header
     rows = (row for _, row in table_rows(path, header))
     first: Mapping[str, Any] = next((row for row in rows if not isinstance(row, DataError)), {})
+    step, days = (None, False) if form.id is None or form.time is None else _step_and_days(path, form, header)
     if form.values is not None:
-        return TableLayout(header, tuple(map(str, form.values)))
+        return TableLayout(header, tuple(map(str, form.values)), step, days)
     others = form.named(header).others
     for number, name in enumerate(first, start=1):
         if name not in others and NO_NAME.fullmatch(name):
@@ -102,7 +110,23 @@ def find_layout(path: Path, form: TableForm) -> TableLayout:
                 f"{path}: column {number} has no name, like the index that pandas writes; save the table with "
                 "index=False, or name the columns of values by data.value_columns"
             )
-    return TableLayout(header, tuple(name for name in first if name not in others))
+    return TableLayout(header, tuple(name for name in first if name not in others), step, days)
+
+
+def _step_and_days(path: Path, form: TableForm, header: bool) -> tuple[float | None, bool]:
+    """The commonest step of the times that can be read, and whether all are dates of eight digits."""
+    fields: dict[str, list[Any]] = defaultdict(list)
+    for _, row in table_rows(path, header):
+        if not isinstance(row, DataError):
+            fields[str(row.get(str(form.id)))].append(row.get(str(form.time)))
+    days = all(is_day(field) for part in fields.values() for field in part)
+    return commonest_step(list(_times(part, days)) for part in fields.values()), days
+
+
+def _times(fields: list[Any], days: bool) -> Iterator[float]:
+    for one in fields:
+        with suppress(DataError):  # which `read_series` raises with its place
+            yield time_of("", "", one, days)
 
 
 def table_rows(path: Path, header: bool) -> RowsAndErrors:
