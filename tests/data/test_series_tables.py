@@ -178,3 +178,25 @@ def test_a_time_that_is_no_number_is_an_error(tmp_path: Path) -> None:
     for word in ("nan", "1_0", "inf", ""):
         with pytest.raises(DataError, match=rf"line 2: time is '{word}', expected a number or a date"):
             table(tmp_path / "a.csv", f"{NAMES}p,{word},a,1\nq,1,b,2\n", **TIMES)
+
+
+def test_rows_without_an_id_are_no_series(tmp_path: Path) -> None:
+    for empty in (None, "", float("nan")):
+        rows = line(id=1, label="a", x=1) + line(id=empty, label="b", x=2) + line(id=empty, label="b", x=3)
+        with pytest.raises(DataError, match=r"line 2: id is .*, expected the id of a series; add it or delete the row"):
+            table(tmp_path / "a.jsonl", rows, id_column="id")
+
+
+def test_a_list_is_no_value(tmp_path: Path) -> None:
+    for columns in ({"x": [1, 2, 3]}, {"x": [1, 2], "y": [3, 4]}):
+        with pytest.raises(DataError, match=r"line 1: x is a list; give each value a column of its own"):
+            table(tmp_path / "a.jsonl", line(label="a", **columns) + line(label="b", **columns))
+
+
+def test_a_number_that_is_also_a_name_chooses_no_column(tmp_path: Path) -> None:
+    rows = "y,0,1,2,3\n1,.1,.2,.3,.4\n2,.1,.2,.3,.4\n"
+    with pytest.raises(DataError, match=r"label_column=1 is the number of 'y' and the name of column 3; .*'1'"):
+        table(tmp_path / "a.csv", rows, label_column=1)
+    assert len(values(table(tmp_path / "a.csv", rows, label_column="y"))) == 2
+    assert len(values(table(tmp_path / "a.csv", rows, label_column="1", kind="regression"))) == 2
+    assert len(values(table(tmp_path / "a.csv", "1,2,3\nx,.1,.2\ny,.2,.1\n", label_column=1))) == 2

@@ -16,6 +16,8 @@ from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import MAX_TARGET, RowsAndErrors, field_of, number_of, split_of
 from sliceformer_lab.errors import DataError
 
+NO_ID = ("", "nan", "NaN", "<NA>")  # the last ones as pandas has them
+
 
 @dataclass(frozen=True)
 class Series:
@@ -122,12 +124,19 @@ class _Long:
         return in_time(self.place, self.times, self.values, step)
 
 
+def _id(place: str, row: Mapping[str, Any], column: Column | None) -> str:
+    field = field_of(place, row, str(column), "id_column")
+    if field is None or str(field).strip() in NO_ID:
+        raise DataError(f"{place}: {column} is {field!r}, expected the id of a series; add it or delete the row")
+    return str(field)
+
+
 def _rows_of_times(rows: RowsAndErrors, form: TableForm, layout: TableLayout, labelled: bool) -> Found:
     found: dict[str, _Long] = {}
     for place, row in rows:
         if isinstance(row, DataError):
             raise row  # its series is unknown, so no series can be left out instead
-        name = str(field_of(place, row, str(form.id), "id_column"))
+        name = _id(place, row, form.id)
         try:
             label, stage = _label_and_stage(place, row, form, labelled)
             one = found.setdefault(name, _Long(label, stage, f"{place} ({name})"))
