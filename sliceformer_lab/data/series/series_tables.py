@@ -84,7 +84,11 @@ def _numbers(place: str, row: Mapping[str, Any], form: TableForm, layout: TableL
     numbers = None
     with suppress(TypeError, ValueError):
         numbers = np.array(fields, dtype=np.float64)
-    if numbers is None or any("_" in part for part in fields if isinstance(part, str)):
+    if numbers is None or numbers.ndim > 1 or any("_" in part for part in fields if isinstance(part, str)):
+        if lists := [at for at, part in enumerate(fields) if isinstance(part, list | np.ndarray)]:
+            raise DataError(
+                f"{place}: {columns[lists[0]]} is a list; give each value a column of its own, or each time a row"
+            )
         known = [None if isinstance(part, str) and part.strip().lower() in MISSING else part for part in fields]
         numbers = np.array([number_of(place, column, part) for column, part in zip(columns, known, strict=True)])
     beyond = np.flatnonzero(np.abs(numbers) > MAX_TARGET)  # infinity, too
