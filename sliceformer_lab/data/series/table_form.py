@@ -95,11 +95,13 @@ class TableLayout:
 def find_layout(path: Path, form: TableForm) -> TableLayout:
     """The layout of a table, from its first line, its first row and its times.
 
-    Raises DataError for values without a name.
+    Raises DataError for values without a name, and for a number that is also a name.
     """
     header = has_header(path, form) if form.header is None else form.header
     rows = (row for _, row in table_rows(path, header))
     first: Mapping[str, Any] = next((row for row in rows if not isinstance(row, DataError)), {})
+    if header:
+        _check_numbers(path, list(first), form)
     step, days = (None, False) if form.id is None or form.time is None else _step_and_days(path, form, header)
     if form.values is not None:
         return TableLayout(header, tuple(map(str, form.values)), step, days)
@@ -111,6 +113,17 @@ def find_layout(path: Path, form: TableForm) -> TableLayout:
                 "index=False, or name the columns of values by data.value_columns"
             )
     return TableLayout(header, tuple(name for name in first if name not in others), step, days)
+
+
+def _check_numbers(path: Path, names: list[str], form: TableForm) -> None:
+    """Raises DataError for an option that is the number of one column and the name of another."""
+    options = {"label_column": form.label, "split_column": form.split, "id_column": form.id, "time_column": form.time}
+    for option, number in options.items():
+        if isinstance(number, int) and str(number) in names and names[number - 1 : number] not in ([], [str(number)]):
+            raise DataError(
+                f"{path}: data.{option}={number} is the number of {names[number - 1]!r} and the name of column "
+                f"{names.index(str(number)) + 1}; name the first, or write \"data.{option}='{number}'\" for the other"
+            )
 
 
 def _step_and_days(path: Path, form: TableForm, header: bool) -> tuple[float | None, bool]:
