@@ -27,6 +27,7 @@ from sliceformer_lab.data.graphs.smiles import (
 from sliceformer_lab.data.graphs.store import NO_GRAPHS, Graph, GraphSplit, GraphStore
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.parallel import LimitedProcess, Pace, in_order
+from sliceformer_lab.data.rounding import check_targets
 from sliceformer_lab.data.spec import Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_rows
 from sliceformer_lab.data.strings import Strings
@@ -103,6 +104,7 @@ class GraphData(BucketedData):
                 left_out[str(reason)] += 1
         if not kept:
             raise DataError(f"{self.title}: none of {left_out.total()} graphs can be used ({_list_counts(left_out)})")
+        check_targets(self.title, [sample.targets for sample in kept])
         GraphStore.write(folder, graphs, np.array([sample.targets for sample in kept], dtype=np.float32))
         stages = np.array([-1 if sample.stage is None else STAGES.index(sample.stage) for sample in kept])
         np.save(folder / "stages.npy", stages.astype(np.int8))

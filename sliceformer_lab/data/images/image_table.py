@@ -13,6 +13,7 @@ from sliceformer_lab.data.images.augment import ImageAugment
 from sliceformer_lab.data.images.folders import FileImages, ImageFolder
 from sliceformer_lab.data.own_data import Column, OwnTable
 from sliceformer_lab.data.own_targets import TableTargets, label_matrix, sorted_labels
+from sliceformer_lab.data.rounding import check_targets
 from sliceformer_lab.data.spec import Choice, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.data.table_files import check_classes, check_table, field_of, split_of, table_rows
@@ -123,4 +124,7 @@ class ImageTable(ImageFolder, TableTargets, OwnTable):
 
     def target_values(self) -> np.ndarray:
         rows = [target for _, _, target, _ in self._rows]
-        return np.array(rows, dtype=np.float32) if self.targets is not None else label_matrix(rows, self._labels)
+        if self.targets is None:
+            return label_matrix(rows, self._labels)
+        check_targets(self.origin, rows, self.target_names())
+        return np.array(rows, dtype=np.float32)

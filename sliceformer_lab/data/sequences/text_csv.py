@@ -12,6 +12,7 @@ from sliceformer_lab.config.option_types import Count, Share
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.own_data import Column, OwnTables
 from sliceformer_lab.data.own_targets import TableTargets, label_matrix, sorted_labels
+from sliceformer_lab.data.rounding import check_targets
 from sliceformer_lab.data.sequences.base import SequenceStore
 from sliceformer_lab.data.sequences.text import Text, TextData, Texts
 from sliceformer_lab.data.sequences.tokenizer import (
@@ -106,6 +107,7 @@ class TextCSV(TextData, TableTargets, OwnTables):
             return super().answers(parts)
         rows = {stage: [text.label for text in part] for stage, part in parts.items()}
         if self.targets is not None:
+            check_targets(self.origin, [row for part in rows.values() for row in part], self.target_names())
             return {}, {stage: np.array(part, dtype=np.float32) for stage, part in rows.items()}
         names = sorted_labels(self.file, [label for part in rows.values() for label in part])
         return {"labels": names}, {stage: label_matrix(part, names) for stage, part in rows.items()}

@@ -21,9 +21,10 @@ from sliceformer_lab.data.cached_data import BucketedData
 from sliceformer_lab.data.class_names import class_names_of
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.own_data import OwnData
+from sliceformer_lab.data.rounding import check_targets, find_rounding
 from sliceformer_lab.data.sequences.base import NOTHING, SequenceSplit, SequenceStore
 from sliceformer_lab.data.series.augment_series import Warp, warped
-from sliceformer_lab.data.series.coding import SeriesCoding, channel_statistics, find_rounding, own_scale
+from sliceformer_lab.data.series.coding import SeriesCoding, channel_statistics, own_scale
 from sliceformer_lab.data.series.series_tables import Series
 from sliceformer_lab.data.spec import Choice, Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_by_class, split_rows
@@ -226,7 +227,9 @@ class SeriesData(BucketedData, OwnData):
                 raise DataError(
                     f"{self._store.places[row]}: the label is {label!r}, not a number; set data.kind=classification"
                 ) from None
-        return np.array(values, dtype=np.float32)[:, None]
+        rows = np.array(values)[:, None]
+        check_targets(self.origin, rows.tolist(), self.target_names())
+        return rows.astype(np.float32)
 
     def make_splits(self) -> dict[Stage, Split]:
         store = replace(self._store, targets=self._targets())

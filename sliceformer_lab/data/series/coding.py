@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -16,7 +16,6 @@ from sliceformer_lab.runs.files import write_json
 
 CODING_FILE = "series.json"  # in a run folder
 MIN_DEVIATION = 1e-8  # of a channel, below which it counts as constant
-MAX_ROUNDING = 1e-4  # of a channel's range, by which float32 may change a value
 
 
 @dataclass(frozen=True)
@@ -116,29 +115,6 @@ def channel_statistics(series: Iterable[np.ndarray], channels: int) -> tuple[np.
     std = np.sqrt(np.maximum(squares / np.maximum(count, 1) - mean**2, 0))
     constant = std <= MIN_DEVIATION * np.maximum(np.abs(mean), 1)
     return mean.astype(np.float32), np.where(constant, 1, std).astype(np.float32)
-
-
-def find_rounding(series: Sequence[np.ndarray]) -> str | None:
-    """What is wrong with a channel of series (L, C) that float32 would round visibly; None if nothing is.
-
-    So it is with the seconds of Unix time within a day: near 1.7e9 neighbouring numbers are 128 apart.
-    """
-    zeros = np.zeros(series[0].shape[1])
-    low, high, error = zeros + np.inf, zeros - np.inf, zeros
-    for values in series:
-        exact = values.astype(np.float64)
-        with np.errstate(over="ignore"):
-            changes = np.abs(exact.astype(np.float32) - exact)
-        low, high = np.fmin(low, np.fmin.reduce(exact)), np.fmax(high, np.fmax.reduce(exact))
-        error = np.fmax(error, np.fmax.reduce(changes))
-    extent = high - low
-    if not (rounded := np.flatnonzero((extent > 0) & (error > MAX_ROUNDING * extent))).size:
-        return None
-    channel = rounded[0]
-    return (
-        f"channel {channel + 1} has values from {low[channel]:.10g} to {high[channel]:.10g}, which differ too little "
-        "for 32 bits; subtract an offset from all its values"
-    )
 
 
 def _without_gaps(channel: np.ndarray) -> np.ndarray:
