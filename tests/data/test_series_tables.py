@@ -200,3 +200,25 @@ def test_a_number_that_is_also_a_name_chooses_no_column(tmp_path: Path) -> None:
     assert len(values(table(tmp_path / "a.csv", rows, label_column="y"))) == 2
     assert len(values(table(tmp_path / "a.csv", rows, label_column="1", kind="regression"))) == 2
     assert len(values(table(tmp_path / "a.csv", "1,2,3\nx,.1,.2\ny,.2,.1\n", label_column=1))) == 2
+
+
+@pytest.mark.parametrize("word", ["inf", "1_0", "1e40"])
+def test_numbers_to_learn_are_those_that_other_tables_allow(word: str, tmp_path: Path) -> None:
+    rows = "y,a,b\n" + "".join(f"{number / 7:.3f},1,2\n" for number in range(25))
+    with pytest.raises(DataError, match=r"line 27: y is .*(not a number|beyond the largest number)"):
+        table(tmp_path / "a.csv", f"{rows}{word},1,2\n", label_column="y", kind="regression")
+
+
+def labelled(file: Path, *labels: str) -> SeriesData:
+    return table(file, "label,a,b\n" + "".join(f"{label},1,2\n" for label in labels))
+
+
+def test_whole_numbers_are_one_class_only_if_they_are_equal(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    large = ("9007199254740992", "9007199254740993")  # one float
+    assert labelled(file, *large).class_names() == large
+    assert labelled(file, "1_0", "10").class_names() == ("10", "1_0"), "a word is as it is written"
+    merged = labelled(file, "01", "1", "1.0e0", "2")
+    assert merged.class_names() == ("1", "2")
+    assert any(text.startswith("the labels 01, 1, 1.0e0 are one number and so one class") for text in merged.remarks())
+    assert not any("one number" in text for text in labelled(file, "1.0000e+00", "2.0000e+00").remarks())

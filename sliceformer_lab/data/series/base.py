@@ -25,6 +25,7 @@ from sliceformer_lab.data.rounding import check_targets, find_rounding
 from sliceformer_lab.data.sequences.base import NOTHING, SequenceSplit, SequenceStore
 from sliceformer_lab.data.series.augment_series import Warp, warped
 from sliceformer_lab.data.series.coding import SeriesCoding, channel_statistics, own_scale
+from sliceformer_lab.data.series.labels import as_whole_numbers, label_number, merged_spellings, number_first
 from sliceformer_lab.data.series.series_tables import Series
 from sliceformer_lab.data.spec import Choice, Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_by_class, split_rows
@@ -164,9 +165,12 @@ class SeriesData(BucketedData, OwnData):
     @cached_property
     def _labels(self) -> list[str]:
         """The classes, whole numbers as 1 instead of 1.0000e+00, or numbers as they are written."""
+        return as_whole_numbers(self._written_labels)
+
+    @cached_property
+    def _written_labels(self) -> list[str]:
         strings = Strings.open(self.folder(), LABELS)
-        labels = [strings[row] for row in range(len(strings))]
-        return as_whole_numbers(labels)
+        return [strings[row] for row in range(len(strings))]
 
     @cached_property
     def _chosen_kind(self) -> Choice:
@@ -204,7 +208,7 @@ class SeriesData(BucketedData, OwnData):
         stages = np.load(self.folder() / STAGE_FILE).clip(min=0)  # a series without a split may train
         rows = zip(stages.tolist(), self._labels, strict=True)
         examples = [(STAGES[stage], self._store.places[row], label) for row, (stage, label) in enumerate(rows)]
-        return tuple(sorted(class_names_of(examples, "series"), key=_number_first))
+        return tuple(sorted(class_names_of(examples, "series"), key=number_first))
 
     def target_names(self) -> tuple[str, ...]:
         return () if self._kind == "classification" else (self.number_name,)
@@ -219,14 +223,8 @@ class SeriesData(BucketedData, OwnData):
         if self._kind == "classification":
             numbers = {name: number for number, name in enumerate(self.class_names())}
             return np.array([numbers[label] for label in self._labels], dtype=np.int64)
-        values = []
-        for row, label in enumerate(self._labels):
-            try:
-                values.append(float(label))
-            except ValueError:
-                raise DataError(
-                    f"{self._store.places[row]}: the label is {label!r}, not a number; set data.kind=classification"
-                ) from None
+        places, labels = self._store.places, self._written_labels
+        values = [label_number(places[row], self.number_name, label) for row, label in enumerate(labels)]
         rows = np.array(values)[:, None]
         check_targets(self.origin, rows.tolist(), self.target_names())
         return rows.astype(np.float32)
@@ -336,26 +334,15 @@ class SeriesData(BucketedData, OwnData):
         max_len = self.coding.max_len
         if cut := int((self._store.lengths > max_len).sum()):
             found.append(f"{cut:,} of {len(self._store):,} series are cut to data.max_len={max_len:,} steps")
-        counts = Counter(self._labels) if self._kind == "classification" else {}
+        is_class = self._kind == "classification"
+        if is_class and (same := merged_spellings(self._written_labels, self._labels)):
+            found.append(
+                f"the labels {', '.join(same)} are one number and so one class; write other ones if they differ"
+            )
+        counts = Counter(self._labels) if is_class else {}
         if single := [name for name, count in counts.items() if count == 1]:
             found.append(
                 f"{len(single)} of {len(counts)} classes have one example, such as {single[0]!r}, so no other split "
                 "tests them; add examples or delete them"
             )
         return found
-
-
-def as_whole_numbers(labels: list[str]) -> list[str]:
-    """Labels that are all whole numbers, however they are written, as plain whole numbers; else as they are."""
-    try:
-        numbers = [float(label) for label in labels]
-    except ValueError:
-        return labels
-    return [str(int(number)) for number in numbers] if all(map(float.is_integer, numbers)) else labels
-
-
-def _number_first(name: str) -> tuple[float, str]:
-    try:
-        return float(name), name
-    except ValueError:
-        return math.inf, name

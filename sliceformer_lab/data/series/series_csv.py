@@ -10,8 +10,9 @@ from typing import Any
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.cache import IDENTITY
 from sliceformer_lab.data.own_data import Column, OwnTables
-from sliceformer_lab.data.series.base import SeriesData, as_whole_numbers
+from sliceformer_lab.data.series.base import SeriesData
 from sliceformer_lab.data.series.coding import CODING_FILE, SeriesCoding
+from sliceformer_lab.data.series.labels import as_whole_numbers
 from sliceformer_lab.data.series.series_tables import (
     Series,
     read_series,
