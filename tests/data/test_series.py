@@ -183,6 +183,16 @@ def test_irregular_times_are_an_order_only_and_channels_of_a_row_follow_each_oth
     assert stored.tolist() == [[1, 10], [2, 20], [3, 30]]
 
 
+def test_arrays_with_more_channels_than_steps_are_remarked(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "arrays" / name).mkdir(parents=True)
+        for number in range(20):
+            np.save(tmp_path / "arrays" / name / f"{number}.npy", np.arange(40.0).reshape(2, 20) + number)
+    found = "the arrays have 20 channels, but the median series has 2 steps; if"
+    assert found in " ".join(folder(tmp_path / "arrays").remarks())
+    assert "transpose" not in " ".join(folder_of_arrays(tmp_path / "plain").remarks())
+
+
 def test_arrays_in_class_folders_and_in_splits(tmp_path: Path) -> None:
     data = folder_of_arrays(tmp_path)
     assert data.class_names() == ("fast", "slow") and data.spec.ragged and data.spec.channels == 6

@@ -142,6 +142,16 @@ class SeriesFolder(SeriesData, OwnFolder):
         form = SoundForm(self.rate, self.features, self.bands)
         return f"make a series of a sound: {form}. Then {super().rule_of_ids}"
 
+    def remarks(self) -> list[str]:
+        """Asks whether arrays with more channels than steps are transposed."""
+        found = super().remarks()
+        if self.rate is None and not self._are_sounds and (channels := self.coding.channels) > self._median_len:
+            found.append(
+                f"the arrays have {channels:,} channels, but the median series has {self._median_len:,} steps; if the "
+                "channels are steps, transpose the arrays to (steps, channels)"
+            )
+        return found
+
     def read_inputs(self, path: Path, column: str | None) -> Iterator[NewInput]:
         """A file, or all files in a folder and the folders in it."""
         del column
