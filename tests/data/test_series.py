@@ -238,6 +238,17 @@ def test_samples_of_every_type_have_one_scale(tmp_path: Path) -> None:
     np.testing.assert_allclose(read_sound(tmp_path / "a.wav")[0], [0, 0.5, -0.5, 1], atol=1e-6)
 
 
+def test_a_sound_that_is_cut_is_an_error_and_unknown_chunks_are_none(tmp_path: Path) -> None:
+    wavfile.write(tmp_path / "a.wav", 8000, np.arange(1000, dtype=np.int16))
+    content = (tmp_path / "a.wav").read_bytes()
+    size = (len(content) + 4).to_bytes(4, "little")  # of all behind it
+    (tmp_path / "a.wav").write_bytes(content[:4] + size + content[8:] + b"mine" + (4).to_bytes(4, "little") + b"1234")
+    assert len(read_sound(tmp_path / "a.wav")[0]) == 1000
+    (tmp_path / "a.wav").write_bytes(content[:500])
+    with pytest.raises(DataError, match=r"a.wav cannot be read as .wav \(Reached EOF prematurely; .*\); replace it"):
+        read_sound(tmp_path / "a.wav")
+
+
 def test_a_tone_is_in_the_band_of_its_pitch() -> None:
     for rate in (8000, 16000):
         tone = np.sin(2 * np.pi * 1000 * np.arange(rate) / rate).astype(np.float32)

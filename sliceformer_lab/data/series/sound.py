@@ -22,7 +22,8 @@ def read_sound(path: Path) -> tuple[np.ndarray, int]:
     """Samples (n,) float32 in -1..1, the mean over the file's channels, and their rate in Hz. Raises DataError."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", wavfile.WavFileWarning)  # unknown chunks hold no samples
+            warnings.simplefilter("error", wavfile.WavFileWarning)  # such as that the file ends too early
+            warnings.filterwarnings("ignore", r"Chunk \(non-data\) not understood", wavfile.WavFileWarning)
             rate, samples = wavfile.read(path)
     except Exception as error:  # of scipy, of many kinds for files that are cut or no sound
         reason = machine_error(error) if isinstance(error, OSError) else None
