@@ -292,11 +292,11 @@ def test_samples_of_a_new_sound_have_the_scale_of_a_file(tmp_path: Path) -> None
 
 
 def test_the_rule_for_other_programs_names_every_step_of_a_series(tmp_path: Path) -> None:
-    assert "deviation 1, standardise" not in folder_of_arrays(tmp_path / "plain").rule_of_ids
-    rule = folder_of_arrays(tmp_path / "own", own_scale=True, max_len=30).rule_of_ids
+    assert "deviation 1, standardise" not in folder_of_arrays(tmp_path / "plain").rule_of_inputs
+    rule = folder_of_arrays(tmp_path / "own", own_scale=True, max_len=30).rule_of_inputs
     assert rule.startswith("take the first 30 steps of a series, bring each channel of it to mean 0 and deviation 1")
     series_files.sounds(tmp_path / "tones")
-    rule = folder(tmp_path / "tones", bands=8, rate=4000).rule_of_ids
+    rule = folder(tmp_path / "tones", bands=8, rate=4000).rule_of_inputs
     assert rule.startswith("make a series of a sound: the mean of its channels in -1..1, resampled to 4,000 Hz")
     assert "8 mel bands of Hann windows of 25 ms, one every 10 ms" in rule
 

@@ -82,7 +82,7 @@ def model_card(run: Run, form: Format, written: Written, copied: Sequence[str]) 
         f"{padding}. {batches}. The outputs equal those of the run's model up to "
         f"{written.difference:.1e} of the largest output, on random inputs.",
         *(["", sentence_of_lengths(written.lengths)] if written.lengths is not None else []),
-        *_rule_of_ids(run, example.shape[1]),
+        *_rule_of_inputs(run, example.shape[1]),
         *(["", f"For the preprocessing: {', '.join(f'`{name}`' for name in copied)}."] if copied else []),
     ]
     return "\n".join(lines) + "\n"
@@ -97,9 +97,10 @@ def sentence_of_lengths(lengths: Lengths) -> str:
     return f"Inputs have {lengths.shortest} to {lengths.longest} tokens, padding included{compared}."
 
 
-def _rule_of_ids(run: Run, longest: int) -> list[str]:
+def _rule_of_inputs(run: Run, longest: int) -> list[str]:
     """The lines on how a text or a series becomes `inputs`; [] for other data."""
-    rule = getattr(build_data(run.plan, run.folder), "rule_of_ids", None)
+    data = build_data(run.plan, run.folder)
+    rule = getattr(data, "rule_of_ids", None) or getattr(data, "rule_of_inputs", None)
     return ["", f"As `inputs`, {rule}. Cut them to {longest} and fill up with 0, which is padding."] if rule else []
 
 

@@ -315,7 +315,7 @@ class SeriesData(BucketedData, OwnData):
         return Batch.unlabelled(inputs, padding)
 
     @property
-    def rule_of_ids(self) -> str:
+    def rule_of_inputs(self) -> str:
         """How a program outside this package makes the inputs of a series."""
         coding = self.coding
         gaps = ", then a column of 1 (observed) or 0 (missing) for each" if coding.marks_gaps else ""

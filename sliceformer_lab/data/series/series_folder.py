@@ -136,11 +136,11 @@ class SeriesFolder(SeriesData, OwnFolder):
         return super().encode_one(content)
 
     @property
-    def rule_of_ids(self) -> str:
+    def rule_of_inputs(self) -> str:
         if self.rate is None:
-            return super().rule_of_ids
+            return super().rule_of_inputs
         form = SoundForm(self.rate, self.features, self.bands)
-        return f"make a series of a sound: {form}. Then {super().rule_of_ids}"
+        return f"make a series of a sound: {form}. Then {super().rule_of_inputs}"
 
     def remarks(self) -> list[str]:
         """Asks whether arrays with more channels than steps are transposed."""
