@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from torch.testing import assert_close
 
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.data.points.base import CloudOptions
-from sliceformer_lab.data.points.clouds import curve_order, farthest_points, read_cloud
+from sliceformer_lab.data.points.clouds import choose_points, curve_order, farthest_points, read_cloud
 from sliceformer_lab.data.points.point_folder import PointFolder
 from sliceformer_lab.data.points.shapenet import PARTS, ShapeNetPart
 from sliceformer_lab.errors import DataError
@@ -136,6 +137,34 @@ def test_clouds_with_too_few_points_repeat_some_and_are_counted(
     assert "28 clouds repeat points" in data.fingerprint()["note"]
     batch = data.splits["test"].batch([0])  # type: ignore[attr-defined]
     assert len(batch.inputs[0].unique(dim=0)) == 60
+
+
+def test_a_cloud_with_too_few_points_keeps_all_and_repeats_points_that_its_bytes_choose() -> None:
+    points = official_points.cloud(0, count=20)
+    kept, few = choose_points(points, 80)
+    assert few and sorted(map(tuple, kept[:20].tolist())) == sorted(map(tuple, points.tolist()))
+    _, counts = np.unique(kept, axis=0, return_counts=True)
+    assert len(counts) == 20 and counts.max() <= 10
+    np.testing.assert_array_equal(kept, choose_points(points.copy(), 80)[0])
+    repeated = np.random.default_rng(zlib.crc32(points[:, :3].tobytes())).integers(20, size=60)
+    np.testing.assert_array_equal(kept[20:], points[repeated])
+
+
+def test_a_point_that_a_cloud_has_twice_is_kept_twice_before_any_point_is_repeated() -> None:
+    points = np.repeat(official_points.cloud(0, count=10), 2, axis=0)
+    for count in (15, 20):
+        _, counts = np.unique(choose_points(points, count)[0], axis=0, return_counts=True)
+        assert counts.max() == 2
+
+
+def test_a_new_cloud_with_too_few_points_gets_the_tokens_of_evaluation(tmp_path: Path) -> None:
+    data = own_clouds(tmp_path, num_points=64)
+    data.setup()
+    split = data.splits["test"]
+    batches = [split.batch([row]).inputs for row in range(len(split))]  # type: ignore[attr-defined]
+    for row, expected in enumerate(batches):
+        new = data.encode([data.read_file(data.path / split.place(row))])
+        assert_close(new.inputs, expected, atol=0, rtol=0)
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ class PointSplit(StoredSplit):
 class PointData(CachedData):
     """Labelled clouds, subsampled to `num_points` by farthest-point sampling.
 
-    Clouds with fewer points are counted, and repeat random points, which depend on the cloud's place in the set.
+    Clouds with fewer points are counted, keep all of them and repeat random ones, which the points decide.
     `num_points` null means the median of the training clouds, at most MAX_POINTS.
     """
 
@@ -160,7 +160,7 @@ class PointData(CachedData):
         return [Choice("data.num_points", self.cloud_size, reason), *super().choices()]
 
     def prepare(self) -> Path:
-        key = {"title": self.title, "identity": 1, "num_points": self.cloud_size, **self.source()}
+        key = {"title": self.title, "identity": 2, "num_points": self.cloud_size, **self.source()}
         return cached_folder(self.cache_root, self.title, key, self._build)
 
     @property
@@ -216,9 +216,7 @@ class PointData(CachedData):
             raise DataError("the cloud has no points" if not len(content) else "the cloud contains NaN or infinity")
         if fault := find_rounding(content):
             raise DataError(f"the cloud {fault}")
-        return torch.from_numpy(
-            self._features(choose_points(content.astype(np.float32), self.cloud_size, seed=0)[0][None])[0]
-        )
+        return torch.from_numpy(self._features(choose_points(content.astype(np.float32), self.cloud_size)[0][None])[0])
 
     def collate(self, encoded: Sequence[Any]) -> Batch:
         return Batch.unlabelled(self.options.features(torch.stack(list(encoded)), training=False)[0])
@@ -279,8 +277,8 @@ class PublishedPoints(PointData):
 
 def prepare_cloud(item: tuple[int, Path | np.ndarray], num_points: int) -> tuple[np.ndarray, bool]:
     """`choose_points` of (place in the set, file or points). Raises DataError if the file cannot be read."""
-    place, cloud = item
-    return choose_points(read_cloud(cloud) if isinstance(cloud, Path) else cloud, num_points, seed=place)
+    _, cloud = item
+    return choose_points(read_cloud(cloud) if isinstance(cloud, Path) else cloud, num_points)
 
 
 def position_waves(xyz: Tensor, frequencies: int) -> list[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import zlib
 from pathlib import Path
 from typing import Literal
 
@@ -97,7 +98,7 @@ def _read_shape(path: Path) -> np.ndarray:
 def farthest_points(points: Tensor, count: int) -> Tensor:
     """Positions of `count` points of a cloud, each farthest from all points before it: (P, 3) -> (count,) int64.
 
-    Starts with point 0. Raises ValueError if the cloud has fewer than `count` points.
+    Starts with point 0, and takes no position twice. Raises ValueError if the cloud has fewer than `count` points.
     Source: Eldar et al. 1997; PointNet++ (Qi et al. 2017), section 3.2.
     """
     if count > len(points):
@@ -106,22 +107,24 @@ def farthest_points(points: Tensor, count: int) -> Tensor:
     chosen = torch.zeros(count, dtype=torch.int64)
     nearest = torch.full((len(points),), torch.inf)
     for i in range(1, count):
-        last = axes[:, chosen[i - 1], None]
-        torch.minimum(nearest, (axes - last).square_().sum(dim=0), out=nearest)
+        last = chosen[i - 1]
+        torch.minimum(nearest, (axes - axes[:, last, None]).square_().sum(dim=0), out=nearest)
+        nearest[last] = -1  # nearer than another point at the same place
         chosen[i] = nearest.argmax()
     return chosen
 
 
-def choose_points(points: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, bool]:
+def choose_points(points: np.ndarray, count: int) -> tuple[np.ndarray, bool]:
     """`count` points of a cloud (P, 3 or 6) by farthest-point sampling, and whether it has too few.
 
-    A cloud with too few points repeats random ones, chosen by `seed`.
+    A cloud with too few points keeps all of them and repeats random ones, chosen by the bytes of their coordinates.
     """
-    few = len(points) < count
-    if few:
-        repeated = np.random.default_rng(seed).integers(len(points), size=count - len(points))
-        points = np.concatenate([points, points[repeated]])
-    return points[farthest_points(torch.from_numpy(points[:, :3]), count).numpy()], few
+    xyz = np.ascontiguousarray(points[:, :3])
+    kept = points[farthest_points(torch.from_numpy(xyz), min(count, len(points))).numpy()]
+    if not (missing := count - len(kept)):
+        return kept, False
+    repeated = np.random.default_rng(zlib.crc32(xyz.tobytes())).integers(len(points), size=missing)
+    return np.concatenate([kept, points[repeated]]), True
 
 
 def curve_order(points: Tensor, order: Order) -> Tensor:

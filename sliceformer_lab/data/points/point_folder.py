@@ -66,6 +66,6 @@ class PointFolder(PointData, OwnFolder):
         }
 
     def contents(self, stage: Stage) -> Iterator[bytes]:
-        """Digests of the files: which points of a cloud are kept depends on its place."""
+        """Digests of the files, which are the same for any `num_points`."""
         split = self.splits[stage]
         return (digest_of(self.path / split.place(row)).encode() for row in range(len(split)))
