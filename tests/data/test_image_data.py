@@ -187,15 +187,20 @@ def test_larger_pictures_are_reduced_to_twice_the_size_of_the_input(tmp_path: Pa
     assert images.memory.pixels.numel() == 6 * 3 * 53 * 32
 
 
-@pytest.mark.parametrize("ending", ["jpg", "png"])
-def test_a_picture_given_by_its_file_is_prepared_as_in_training(ending: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ending", "sides", "image_size"),
+    [("jpg", (240, 400), 16), ("png", (240, 400), 16), ("png", (410, 273), 48)],  # 273 * (96 / 273) is more than 96
+)
+def test_a_picture_given_by_its_file_is_prepared_as_in_training(
+    ending: str, sides: tuple[int, int], image_size: int, tmp_path: Path
+) -> None:
     rng = np.random.default_rng(0)
     for i in range(6):
         path = tmp_path / "set" / str(i % 2) / f"{i}.{ending}"
         path.parent.mkdir(parents=True, exist_ok=True)
-        picture = Image.fromarray(rng.integers(0, 256, (240, 400, 3), dtype=np.uint8))
+        picture = Image.fromarray(rng.integers(0, 256, (*sides, 3), dtype=np.uint8))
         (picture if ending == "jpg" else picture.quantize(32)).save(path)  # a PNG has a palette
-    data = pictures(tmp_path / "set", image_size=16, val_fraction=0.3, test_fraction=0.3)
+    data = pictures(tmp_path / "set", image_size=image_size, val_fraction=0.3, test_fraction=0.3)
     kept = all_inputs(data)
     files = [tmp_path / "set" / place for place in data.places("val", range(len(kept)))]
     read = [one.content for file in files for one in data.read_inputs(file, None)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,9 +56,9 @@ def picture_size(path: Path) -> tuple[int, int]:
 
 
 def reduced(image: Image.Image, shorter_side: int | None) -> Image.Image:
-    """A picture in RGB, made smaller if its shorter side has more than `shorter_side` pixels."""
+    """A picture in RGB, of which the shorter side has `shorter_side` pixels if it had more."""
     if image.mode not in ("RGB", "L"):  # Pillow would take the nearest pixels of a palette
         image = image.convert("RGB")
-    if shorter_side is not None and (ratio := shorter_side / min(image.size)) < 1:
-        image.thumbnail((math.ceil(image.width * ratio), math.ceil(image.height * ratio)))
+    if shorter_side is not None and (side := min(image.size)) > shorter_side:
+        image.thumbnail((-(-image.width * shorter_side // side), -(-image.height * shorter_side // side)))  # rounded up
     return image.convert("RGB")
