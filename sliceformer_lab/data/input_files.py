@@ -12,7 +12,7 @@ from sliceformer_lab.data.images.picture_files import read_picture
 from sliceformer_lab.data.points.clouds import ENDINGS as CLOUDS
 from sliceformer_lab.data.points.clouds import read_cloud
 from sliceformer_lab.data.spec import Content, ContentKind, NewInput
-from sliceformer_lab.data.table_files import TABLES, ending_of, rows_and_errors, table_rows
+from sliceformer_lab.data.table_files import DELIMITERS, TABLES, ending_of, rows_and_errors, table_rows
 from sliceformer_lab.errors import DataError
 
 Given = Content | Path
@@ -20,10 +20,19 @@ ReadFile = Callable[[Path], np.ndarray]
 LINES = {"text": (".txt",), "smiles": (".smi", ".smiles", ".txt")}  # endings of files with one input a line
 
 
-def read_inputs(path: Path, kind: ContentKind, column: str | None, read: ReadFile | None = None) -> Iterator[NewInput]:
+def read_inputs(
+    path: Path,
+    kind: ContentKind,
+    column: str | None,
+    read: ReadFile | None = None,
+    *,
+    header: bool = True,
+    quotes: bool = True,
+) -> Iterator[NewInput]:
     """The inputs of one kind in a file or folder, in its order. `column` holds those of a table, `read` reads a file.
 
-    Raises DataError if there are none, or if the file cannot hold any.
+    `header` and `quotes` are those of `table_rows`, for CSV and TSV only. Raises DataError if there are none, or if the
+    file cannot hold any.
     """
     if not path.exists():
         raise DataError(f"input={path} is missing; name a file{' or folder' if kind in ('picture', 'cloud') else ''}")
@@ -32,7 +41,8 @@ def read_inputs(path: Path, kind: ContentKind, column: str | None, read: ReadFil
     elif path.is_file() and ending_of(path) in LINES[kind]:
         found = _lines(path, names=kind == "smiles")
     elif path.is_file() and ending_of(path) in TABLES:
-        found = _fields(path, column or kind)
+        form = {"header": header, "quotes": quotes} if ending_of(path) in DELIMITERS else {}
+        found = _fields(path, column or kind, **form)
     else:
         raise DataError(
             f"input={path} holds no {'texts' if kind == 'text' else 'SMILES'} that can be read; give a file that ends "
@@ -126,9 +136,9 @@ def _lines(path: Path, names: bool) -> Iterator[NewInput]:
         yield NewInput(f"{place} ({name[0].strip()})" if name else place, word)
 
 
-def _fields(path: Path, column: str) -> Iterator[NewInput]:
+def _fields(path: Path, column: str, *, header: bool = True, quotes: bool = True) -> Iterator[NewInput]:
     """The fields of one column of a table; a row that cannot be read is bad, and the rows after it are read."""
-    for place, row in rows_and_errors(path):
+    for place, row in rows_and_errors(path, header=header, quotes=quotes):
         short = Path(place).name
         if isinstance(row, DataError):
             yield NewInput(short, DataError(f"it {str(row).removeprefix(place).strip()}"))

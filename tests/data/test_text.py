@@ -343,6 +343,19 @@ def test_columns_have_numbers_in_a_table_without_a_header(tmp_path: Path) -> Non
     assert "a quote is not closed" in complaint(tmp_path / "sms.tsv", **columns)
 
 
+def test_a_new_table_is_read_in_the_form_of_the_runs_own(tmp_path: Path) -> None:
+    rows = "".join(f'{"ham" if i % 2 else "spam"}\t"win {i} "now"\n' for i in range(10))
+    columns = {"label_column": 1, "text_column": 2, "test_fraction": 0.4, "val_fraction": 0.4}
+    data = text_csv(table(tmp_path, rows, "sms.tsv"), header=False, quotes=False, **columns)
+    new = table(tmp_path, '?\t"one\n?\ttwo\n?\t"three"\n', "new.tsv")
+    expected = ['"one', "two", '"three"']
+    assert [one.content for one in data.read_inputs(new, None)] == expected
+    named = table(tmp_path, 'text\n"one\ntwo\n"three"\n', "named.tsv")
+    assert [one.content for one in data.read_inputs(named, "text")] == expected  # only a header names a column
+    lines = table(tmp_path, '{"text": "one"}\n', "new.jsonl")
+    assert [one.content for one in data.read_inputs(lines, "text")] == ["one"]
+
+
 def test_vocabulary_follows_from_the_length_of_the_training_texts(tmp_path: Path) -> None:
     assert [pieces_for(characters) for characters in (0, 358_624, 1_225_100, 10**9)] == [500, 3900, 7200, 16_000]
     path = table(tmp_path, GOOD)

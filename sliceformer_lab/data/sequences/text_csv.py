@@ -1,6 +1,6 @@
 """Your own texts and labels in a table: CSV, TSV, JSONL or Parquet."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Share
+from sliceformer_lab.data.input_files import read_inputs
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.own_data import Column, OwnTables
 from sliceformer_lab.data.own_targets import TableTargets, label_matrix, sorted_labels
@@ -24,7 +25,7 @@ from sliceformer_lab.data.sequences.tokenizer import (
     VocabSize,
     pieces_for,
 )
-from sliceformer_lab.data.spec import Choice, DataSpec
+from sliceformer_lab.data.spec import Choice, DataSpec, NewInput
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import check_classes, check_table, field_of, split_of, table_rows
 from sliceformer_lab.errors import DataError
@@ -86,6 +87,12 @@ class TextCSV(TextData, TableTargets, OwnTables):
     @property
     def content_column(self) -> str:
         return str(self.text_column)
+
+    def read_inputs(self, path: Path, column: str | None) -> Iterator[NewInput]:
+        """The texts of a table of the same form, or a text a line. A `column` with a name is that of a header."""
+        chosen = column or self.content_column
+        header = self.header or not chosen.isdecimal()
+        return read_inputs(path, "text", chosen, header=header, quotes=self.quotes)
 
     @property
     def test_share(self) -> float:
