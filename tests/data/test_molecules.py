@@ -48,6 +48,13 @@ def targets(data: Any, stage: str = "train") -> np.ndarray:
     return np.sort(split.store.targets[split.rows, 0])
 
 
+def test_the_sha256_of_molecules_does_not_depend_on_the_name_of_their_file(tmp_path: Path) -> None:
+    data = table(tmp_path, [f"{'C' * (i + 1)}O,{i}" for i in range(9)])
+    renamed = tmp_path / "molecules_of_another_name.csv"
+    renamed.write_bytes(Path(data.file).read_bytes())
+    assert replace(data, file=str(renamed)).content_sha256() == data.content_sha256()
+
+
 def test_qm9_of_moleculenet_is_in_hartree(tmp_path: Path) -> None:
     data = task_modules.ready("qm9_gap", tmp_path)
     everything = np.concatenate([targets(data, stage) for stage in ("train", "val", "test")])

@@ -111,13 +111,8 @@ class GraphData(BucketedData):
         Strings.write(folder, PLACES, (Path(sample.place).name for sample in kept))
         Strings.write(folder, SMILES, (sample.name for sample in kept))
         size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
-        facts = {
-            "read": len(kept) + left_out.total(),
-            "left_out": dict(left_out),
-            "bytes_per_graph": round(size / len(kept), 1),
-        }
-        write_json(folder / self.facts_file, facts)
-        log.info(f"{self.title}: {len(kept):,} graphs of {facts['bytes_per_graph']} bytes each")
+        write_json(folder / self.facts_file, {"read": len(kept) + left_out.total(), "left_out": dict(left_out)})
+        log.info(f"{self.title}: {len(kept):,} graphs of {size / len(kept):.1f} bytes each")
         if left_out:
             log.info(f"{self.title}: {left_out.total():,} graphs are left out ({_list_counts(left_out)})")
 
