@@ -107,9 +107,11 @@ class TargetTask(Task):
         validation = predictions["val"]
         return tuple(best_thresholds(validation["logits"].float(), validation["targets"]).tolist())
 
-    def decided_metrics(self, predictions: Mapping[str, Mapping[str, Tensor]]) -> dict[str, float]:
-        """Micro and macro F1 of the labels that `thresholds` decide, on each split."""
-        if not (chosen := torch.tensor(self.thresholds(predictions), dtype=torch.float64)).numel():
+    def decided_metrics(
+        self, predictions: Mapping[str, Mapping[str, Tensor]], thresholds: Sequence[float] = ()
+    ) -> dict[str, float]:
+        """Micro and macro F1 of the labels on each split, decided by `thresholds` or by those of validation."""
+        if not (chosen := torch.tensor(thresholds or self.thresholds(predictions), dtype=torch.float64)).numel():
             return {}
         return {
             f"{split}/{name}": value

@@ -73,9 +73,12 @@ def join_run(folder: Path) -> None:
 
 def _data_of(plan: RunPlan, folder: Path) -> DataModule:
     from sliceformer_lab.training.build import build_data
-    from sliceformer_lab.training.results.prediction_table import trained_classes
+    from sliceformer_lab.training.results.prediction_table import trained_names
 
-    return build_data(plan, classes=trained_classes(folder) if plan.mode == "eval" else ())
+    if plan.mode != "eval":
+        return build_data(plan)
+    names = trained_names(folder)
+    return build_data(plan, classes=names.classes, targets=names.targets)
 
 
 def resolve_options(cfg: DictConfig) -> dict[str, Any]:

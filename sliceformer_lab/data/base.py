@@ -121,6 +121,11 @@ class DataModule(LightningDataModule, ABC):
         """Names of the numbers or labels to predict; empty where a sample has a class instead."""
         return tuple(map(str, range(self.spec.num_targets)))
 
+    @property
+    def absent_target(self) -> float:
+        """What a target is that the trained model has and these data do not have: NaN, which is unknown."""
+        return math.nan
+
     def training_targets(self) -> torch.Tensor:
         """The targets (n, ...) of all training examples. Needs the splits."""
         split = self.splits["train"]
@@ -243,7 +248,7 @@ class DataModule(LightningDataModule, ABC):
         if not self.splits:
             splits = self.make_splits()
             self.splits = {stage: self._limited(stage, split) for stage, split in splits.items()}
-            _ = self._trained_classes
+            _ = self._trained_classes, self._trained_targets
 
     def _limited(self, stage: Stage, split: Split) -> Split:
         """The first training examples, which are shuffled; random evaluation examples, as files may go by class."""
@@ -265,6 +270,10 @@ class DataModule(LightningDataModule, ABC):
         if (trained := self._trained_classes) is not None:
             known = trained[batch.target.clamp(min=0)]
             batch = replace(batch, target=known.where(batch.target >= 0, batch.target))
+        if (columns := self._trained_targets) is not None:
+            target = batch.target.new_full((len(batch.target), len(self.plan.targets)), self.absent_target)
+            target[:, columns] = batch.target
+            batch = replace(batch, target=target)
         return batch.to(device, non_blocking=device.type == "cuda")
 
     @cached_property
@@ -274,11 +283,23 @@ class DataModule(LightningDataModule, ABC):
         Raises DataError for classes that the model does not have.
         """
         names, trained = self.class_names(), self.plan.classes
-        if not trained or names == trained[: len(names)]:
-            return None
+        same = not trained or names == trained[: len(names)]
+        return None if same else self._places_among(trained, names, "classes")
+
+    @cached_property
+    def _trained_targets(self) -> torch.Tensor | None:
+        """The column of each target in the trained model that is scored; None if its columns are the same.
+
+        Raises DataError for targets that the model does not have.
+        """
+        names, trained = self.target_names(), self.plan.targets
+        return None if not trained or names == trained else self._places_among(trained, names, "targets")
+
+    def _places_among(self, trained: Sequence[str], names: Sequence[str], kind: str) -> torch.Tensor:
+        """The place of each name among those of the trained model. Raises DataError for names that are not there."""
         if unknown := [name for name in names if name not in trained]:
             raise DataError(
-                f"{self.spec.name} has the classes {', '.join(unknown)}, on which the model was not trained; it knows "
+                f"{self.spec.name} has the {kind} {', '.join(unknown)}, on which the model was not trained; it knows "
                 f"{', '.join(trained[:MAX_LISTED])}{' and more' if len(trained) > MAX_LISTED else ''}"
             )
         return torch.tensor([trained.index(name) for name in names])

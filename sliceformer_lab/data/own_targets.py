@@ -129,6 +129,11 @@ class TableTargets(OwnTargets):
             return ()
         return tuple(map(str, self.targets)) if self.targets is not None else self.found_labels()
 
+    @property
+    def absent_target(self) -> float:
+        """0 for a label that no row has, as it is false in all; else NaN."""
+        return 0.0 if self.labels_separator is not None else super().absent_target
+
     @abstractmethod
     def found_labels(self) -> tuple[str, ...]:
         """The labels in the fields of `label_column`, sorted. Raises DataError."""

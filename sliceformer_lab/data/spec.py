@@ -43,6 +43,7 @@ class LoadPlan:
     score_test_each_epoch: bool = False  # also score the test split at each validation, for test curves
     pairwise: bool = True  # batches of graphs hold distances and paths, which only a pairwise bias reads
     classes: tuple[str, ...] = ()  # of a trained model that is scored, in the order of its outputs; (): the data's own
+    targets: tuple[str, ...] = ()  # the same for numbers or labels
     run_folder: Path | None = None  # of a trained model, whose tokenizer encodes new texts; None: the one in the cache
 
 

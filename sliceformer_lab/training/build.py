@@ -24,10 +24,12 @@ from sliceformer_lab.training.optim import OptimOptions
 log = logging.getLogger(__name__)
 
 
-def build_data(plan: RunPlan, run_folder: Path | None = None, classes: tuple[str, ...] = ()) -> DataModule:
+def build_data(
+    plan: RunPlan, run_folder: Path | None = None, classes: tuple[str, ...] = (), targets: tuple[str, ...] = ()
+) -> DataModule:
     """The data module of a run; nothing is read yet. A `run_folder` gives what encodes new inputs.
 
-    `classes` are those of a trained model, to which the classes of the data belong by name.
+    `classes` and `targets` are those of a trained model, to which those of the data belong by name.
 
     Raises ConfigError.
     """
@@ -39,6 +41,7 @@ def build_data(plan: RunPlan, run_folder: Path | None = None, classes: tuple[str
         score_test_each_epoch=plan.selection == "best_test",
         pairwise=plan.task.target.passes_bias(plan.task.options),
         classes=classes,
+        targets=targets,
         run_folder=run_folder,
     )
     data: DataModule = plan.data.build(loading)

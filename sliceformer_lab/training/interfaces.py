@@ -101,9 +101,14 @@ class TaskModule(LightningModule, ABC):
         del predictions
         return ()
 
-    def decided_metrics(self, predictions: Mapping[str, Mapping[str, Tensor]]) -> dict[str, float]:
-        """Metrics of decisions that follow from validation, such as test/f1_macro, from gathered predictions."""
-        del predictions
+    def decided_metrics(
+        self, predictions: Mapping[str, Mapping[str, Tensor]], thresholds: Sequence[float] = ()
+    ) -> dict[str, float]:
+        """Metrics of decisions such as test/f1_macro, from gathered predictions.
+
+        The decisions follow from `thresholds`, those of a trained model, or from validation if there are none.
+        """
+        del predictions, thresholds
         return {}
 
     def at_input_size(self, outcome: Row, content: Content) -> Row:

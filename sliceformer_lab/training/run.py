@@ -173,8 +173,8 @@ def _with_choices(plan: RunPlan, data: DataModule, folder: Path, summary: Summar
 def evaluate(plan: RunPlan, data: DataModule, folder: Path) -> None:
     """Scores the checkpoint of a finished run again and prints both results side by side.
 
-    Writes nothing that training wrote. The data may be others: their classes count by name. Raises DataError for a
-    class that the run was not trained on.
+    Writes nothing that training wrote. The data may be others: their classes and targets count by name. Raises
+    DataError for one that the run was not trained on.
     """
     trained = read_preprocessing(folder)
     task = build_task(plan, trained[0] if trained else data.spec)
@@ -182,7 +182,7 @@ def evaluate(plan: RunPlan, data: DataModule, folder: Path) -> None:
     load_weights(task, scored)
     trainer = build_trainer(plan, run_context(plan, folder, task), task, [])
     with child_processes(trainer, folder):
-        metrics, predictions = score(trainer, task, data, scored, plan)
+        metrics, predictions = score(trainer, task, data, scored, plan, trained[1].thresholds if trained else ())
         count_evaluation(plan, data, folder)
     if is_first_process():
         if trained is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from support import official_files, task_modules
 from sliceformer_lab.config.schema import build_object
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.images.base import ImageSplit
+from sliceformer_lab.data.spec import LoadPlan
 from sliceformer_lab.errors import ConfigError, DataError
 
 ROWS = [(f"text {number}", number % 7 / 2, number % 2, ";".join(["ab", "c"][: number % 3])) for number in range(60)]
@@ -101,6 +103,26 @@ def test_a_field_with_a_separator_holds_any_number_of_labels(tmp_path: Path) -> 
     found = targets_by_place(data)
     for line, row in enumerate(ROWS, start=2):
         assert found[f"texts.csv, line {line}"] == [float(name in row[3].split(";")) for name in ("ab", "c")]
+
+
+@pytest.mark.parametrize(
+    ("options", "trained", "column", "absent"),
+    [
+        ({"label_column": "tags", "labels_separator": ";"}, ("c", "new", "ab"), [2, 0], 0.0),
+        ({"targets": ["stars", "seen"]}, ("seen", "new", "stars"), [2, 0], float("nan")),
+    ],
+)
+def test_targets_stand_in_the_columns_of_the_model_that_is_scored(
+    options: dict[str, Any], trained: tuple[str, ...], column: list[int], absent: float, tmp_path: Path
+) -> None:
+    text_table(tmp_path)
+    data = texts(tmp_path, **options)
+    batch = data.splits["val"].batch([0, 1, 2])
+    scored = replace(data, plan=LoadPlan(targets=trained))  # type: ignore[type-var]
+    scored.setup()
+    target = scored.transfer_batch_to_device(batch, torch.device("cpu"), 0).target
+    torch.testing.assert_close(target[:, column], batch.target)
+    torch.testing.assert_close(target[:, 1], torch.full((3,), absent), equal_nan=True)
 
 
 def test_json_lists_are_labels(tmp_path: Path) -> None:

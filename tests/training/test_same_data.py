@@ -19,6 +19,7 @@ from sliceformer_lab.commands.compare.reference_scores import reference_scores
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.files import digest_of
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
+from sliceformer_lab.training.results.prediction_table import PREPROCESSING
 
 ROWS = [f"{word} number {i},{label}" for i in range(40) for word, label in (("good", "pos"), ("bad", "neg"))]
 SPLITS = (*["train"] * 48, *["val"] * 16, *["test"] * 16)
@@ -176,6 +177,38 @@ def test_a_class_that_the_run_was_not_trained_on_is_an_error_that_names_it(
     assert main(["mode=eval", f"resume={cats_and_dogs / 'run'}", f"data.root={root}"]) == 1
     said = " ".join(capfd.readouterr().err.split())
     assert "has the classes ants, bees, on which the model was not trained; it knows cats, dogs" in said
+
+
+def test_evaluation_matches_labels_by_name_and_decides_by_the_thresholds_of_the_run(
+    train: Callable[..., int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    table, run = tmp_path / "table.csv", tmp_path / "run"
+    long = [row.replace(",", " and more,") if i % 8 < 3 else row for i, row in enumerate(ROWS)]
+    tagged = [row.replace("neg", "").replace("pos", "good") + ("/more" if "more" in row else "") for row in long]
+    write_table(table, tagged)
+    assert train(f"hydra.run.dir={run}", "data.labels_separator=/") == 0
+    trained = read_summary(run)["metrics"]
+    saved = json.loads((run / PREPROCESSING).read_text())
+    assert saved["targets"] == ["good", "more"] and trained["test/f1_micro"] > 0
+
+    def scored() -> dict[str, float]:
+        assert main(["mode=eval", f"resume={run}"]) == 0
+        found: dict[str, float] = json.loads((run / "eval.json").read_text())["metrics"]
+        return found
+
+    assert scored()["test/f1_micro"] == trained["test/f1_micro"]
+    (run / PREPROCESSING).write_text(json.dumps(saved | {"thresholds": [1.0, 1.0]}))
+    assert scored()["test/f1_micro"] == 0
+    (run / PREPROCESSING).write_text(json.dumps(saved | {"thresholds": [1.0, 0.0]}))
+    write_table(
+        table, [row.replace("good/", "").replace(",good", ",") for row in tagged]
+    )  # now all have `more` or none
+    share = sum("more" in row for row in tagged[64:]) / 16
+    assert scored()["test/f1_micro"] == pytest.approx(2 * share / (1 + share))
+    write_table(table, [row.replace(",good", ",great") for row in tagged])
+    assert main(["mode=eval", f"resume={run}"]) == 1
+    said = " ".join(capfd.readouterr().err.split())
+    assert "has the targets great, on which the model was not trained; it knows good, more" in said
 
 
 def test_a_table_of_predictions_names_the_data_of_the_run_and_of_its_input(cats_and_dogs: Path, tmp_path: Path) -> None:

@@ -52,10 +52,10 @@ def read_preprocessing(folder: Path) -> tuple[DataSpec, Names] | None:
         raise RunFolderError(f"{folder / PREPROCESSING} cannot be read ({error!r})") from error
 
 
-def trained_classes(folder: Path) -> tuple[str, ...]:
-    """The classes that a run was trained on, in the order of its outputs; () if it has recorded none."""
+def trained_names(folder: Path) -> Names:
+    """The classes and targets that a run was trained on, in the order of its outputs; () if it has recorded none."""
     saved = read_preprocessing(folder)
-    return () if saved is None else saved[1].classes
+    return Names((), ()) if saved is None else saved[1]
 
 
 def record_predictions(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,12 +35,18 @@ Predictions = Mapping[str, Mapping[str, Tensor]]  # by split: ids (n,), targets 
 
 
 def score(
-    trainer: pl.Trainer, task: TaskModule, data: DataModule, checkpoint: Path | None, plan: RunPlan
+    trainer: pl.Trainer,
+    task: TaskModule,
+    data: DataModule,
+    checkpoint: Path | None,
+    plan: RunPlan,
+    thresholds: Sequence[float] = (),
 ) -> tuple[dict[str, float], Predictions]:
     """Validation and test metrics at a checkpoint (None: the current weights), and the predictions of all processes.
 
-    With score_test=false there are no test metrics. If the test set also selected the epoch, the names of its metrics
-    say so. Raises DivergedError for a loss that is NaN or infinite.
+    `thresholds` of labels are those that training chose; without them validation chooses them. With score_test=false
+    there are no test metrics. If the test set also selected the epoch, the names of its metrics say so. Raises
+    DivergedError for a loss that is NaN or infinite.
     """
     metrics: dict[str, float] = {}
     test_suffix = "_best_test_epoch" if plan.selection == "best_test" else ""
@@ -51,7 +57,7 @@ def score(
             evaluate(task, datamodule=data, ckpt_path=checkpoint, weights_only=True, verbose=False)
         metrics |= {name + suffix: float(value) for name, value in trainer.callback_metrics.items()}
     predictions = {split: outputs.gathered() for split, outputs in task.predictions.items()}
-    for name, value in task.decided_metrics(predictions).items():
+    for name, value in task.decided_metrics(predictions, thresholds).items():
         metrics[name + (test_suffix if name.startswith("test/") else "")] = value
     for name, value in metrics.items():
         if name.startswith(("val/loss", "test/loss")) and not math.isfinite(value):
