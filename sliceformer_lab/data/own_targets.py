@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations` in data modules; `data.base` says why.
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -163,7 +164,9 @@ class TableTargets(OwnTargets):
     def _labels_in(self, place: str, field: Any) -> tuple[str, ...]:
         if isinstance(field, np.ndarray):
             field = field.tolist()
-        parts = field if isinstance(field, list) else str("" if field is None else field).split(self.labels_separator)
+        if field is None or (isinstance(field, float) and math.isnan(field)):  # pandas has both for a missing string
+            return ()
+        parts = field if isinstance(field, list) else str(field).split(self.labels_separator)
         if not all(isinstance(part, str | int) for part in parts):
             raise DataError(f"{place}: {self.label_column} is {field!r}, expected words or a list of words")
         return tuple(sorted({name for part in parts if (name := str(part).strip())}))

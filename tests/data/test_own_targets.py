@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from support import official_files, task_modules
 from sliceformer_lab.config.schema import build_object
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.images.base import ImageSplit
+from sliceformer_lab.data.own_targets import TableTargets
 from sliceformer_lab.data.spec import LoadPlan
 from sliceformer_lab.errors import ConfigError, DataError
 
@@ -133,6 +134,13 @@ def test_json_lists_are_labels(tmp_path: Path) -> None:
     assert data.target_names() == ("x",) and sum(map(sum, targets_by_place(data).values())) == 20
     with pytest.raises(DataError, match=r"line 1: label is \[\].*for several labels a row, set data.labels_separator"):
         texts(tmp_path, file=file)
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), "", []])
+def test_a_missing_field_of_labels_is_no_label(missing: Any, tmp_path: Path) -> None:
+    text_table(tmp_path)
+    data = cast(TableTargets, texts(tmp_path, label_column="tags", labels_separator=";"))
+    assert data.target_of("line 2", {"tags": missing}) == ()
 
 
 @pytest.mark.parametrize(
