@@ -14,6 +14,7 @@ from support import official_files, official_graphs, task_modules
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.schema import build_object
 from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.data.graphs.pyg_sets import PygData
 from sliceformer_lab.data.graphs.store import GraphSplit
 from sliceformer_lab.data.images.base import ImageSplit
 from sliceformer_lab.errors import DataError
@@ -89,6 +90,21 @@ def test_graphs_of_torch_geometric_have_a_class(tmp_path: Path) -> None:
         size = 3 + graph % 3
         nodes = batch.inputs[row, :size, 0].tolist()
         assert nodes == [(graph + number) % 7 for number in range(size)] and batch.target[row] == size % 2
+
+
+def test_a_graph_may_have_more_targets_than_nodes_but_not_one_for_each_node(tmp_path: Path) -> None:
+    data_of_pyg = pytest.importorskip("torch_geometric.data")
+    pyg = PygData(root=str(tmp_path), dataset="QM9")
+
+    def check(*shape: int) -> None:
+        graph = data_of_pyg.Data(torch.zeros(5, 11), torch.zeros(2, 8, dtype=torch.long), y=torch.zeros(*shape))
+        pyg._check([(None, number, graph) for number in range(3)])
+
+    for of_the_graph in ((1, 19), (1, 5), (1,), (19,), (1, 1)):
+        check(*of_the_graph)
+    for of_nodes in ((5,), (5, 1), (5, 3)):
+        with pytest.raises(DataError, match="has a target for each node"):
+            check(*of_nodes)
 
 
 def test_graphs_with_their_own_splits_and_numbers_equal_those_of_the_task_zinc(tmp_path: Path) -> None:

@@ -172,7 +172,8 @@ class PygData(GraphData):
             raise DataError(
                 f"data.dataset={self.dataset} has {found}; only sets of many graphs with edges and targets can be used"
             )
-        if graphs[0][2].y.numel() >= max(2, graphs[0][2].num_nodes):
+        sizes = [(graph.y.shape[:1].numel(), graph.num_nodes) for *_, graph in graphs]  # rows of the targets, and nodes
+        if max(sizes) > (1, 1) and all(rows == nodes for rows, nodes in sizes):
             raise DataError(f"data.dataset={self.dataset} has a target for each node; only those of graphs can be used")
 
     def _targets(self, found: Sequence[torch.Tensor]) -> np.ndarray:
