@@ -176,6 +176,7 @@ def test_a_new_cloud_with_too_few_points_gets_the_tokens_of_evaluation(tmp_path:
         ("a.txt", "1,2,3\n1,two\n", "cannot be read as a point cloud"),
         ("a.npy", "no array", "cannot be read as a point cloud"),
         ("a.off", "OFF\n", "cannot be read as a point cloud"),
+        ("a.txt", "1 2 3 4 5 6 7 8 9 10 11 12 13\n" * 3, r"has 3 rows of 13 numbers, but a row is a point; transpose"),
         ("a.xyz", "450000.1 5400000.5 9\n450000.4 5400001.1 9\n", "up to 5,400,001 .* size 0.6, .*subtract an offset"),
     ],
 )

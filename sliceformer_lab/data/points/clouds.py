@@ -15,6 +15,7 @@ from sliceformer_lab.errors import DataError
 from sliceformer_lab.order import along_curve
 
 ENDINGS = {".txt", ".pts", ".xyz", ".csv", ".npy", ".off", ".ply"}
+MAX_COLUMNS = 12  # numbers of a point in clouds of as few points: coordinates, normal, colour and some more
 MAX_ROUNDING = 1e-4  # of a cloud's size, by which float32 may move a point
 SURFACE_POINTS = 10_000  # sampled from a mesh, as in ModelNet40
 Order = Literal["none", "morton", "hilbert"]
@@ -32,6 +33,10 @@ def read_cloud(path: Path) -> np.ndarray:
         raise DataError(f"{path} cannot be read as a point cloud ({error}); replace or delete it") from error
     if points.ndim != 2 or points.shape[1] < 3 or not len(points):
         raise DataError(f"{path} has the shape {points.shape}, expected rows of x y z or x y z nx ny nz")
+    if len(points) <= MAX_COLUMNS < points.shape[1]:
+        raise DataError(
+            f"{path} has {len(points)} rows of {points.shape[1]:,} numbers, but a row is a point; transpose it"
+        )
     points = points[:, : 6 if points.shape[1] >= 6 else 3]
     if not np.isfinite(points).all():
         row = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
