@@ -144,6 +144,10 @@ def cleared(root: Path) -> None:
 FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no mask": (lambda root: (root / "masks" / "3.png").unlink(), r"images/3.jpg has no mask; add .*masks/3.png"),
     "no image": (lambda root: (root / "images" / "3.jpg").unlink(), r"masks/3.png has no image"),
+    "one mask for two images": (
+        lambda root: Image.new("RGB", (32, 24)).save(root / "images" / "3.png"),
+        r"images/3.jpg and .*images/3.png have the same mask .*masks/3.png; rename one of them",
+    ),
     "no images": (lambda root: [f.unlink() for f in (root / "images").iterdir()], r"images holds no images; put"),
     "other size": (
         lambda root: paint(root, 3, lambda mask: mask[:, 1:]),

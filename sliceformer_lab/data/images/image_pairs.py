@@ -94,7 +94,11 @@ def list_pairs(folder: Path) -> list[Pair]:
     pairs = [Pair(image, masks / f"{image.stem}.png") for image in found]
     if missing := [pair for pair in pairs if not pair.mask.is_file()]:
         raise DataError(f"{missing[0].image} has no mask; add {missing[0].mask} or delete the image")
-    named = {pair.mask for pair in pairs}
+    named: dict[Path, Path] = {}
+    for image, mask in pairs:
+        if mask in named:
+            raise DataError(f"{named[mask]} and {image} have the same mask {mask}; rename one of them")
+        named[mask] = image
     if alone := [mask for mask in _pictures(masks) if mask not in named]:
         raise DataError(f"{alone[0]} has no image; add one of this name to {images} or delete the mask")
     return pairs
