@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from support import official_files
 
 from sliceformer_lab.batch import NO_CLASS
 from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.data.images.image_pairs import MaskValues, Pair, read_pair
 from sliceformer_lab.data.images.mask_folder import MaskFolder, MaskSplit
 from sliceformer_lab.data.splits import STAGES
 from sliceformer_lab.errors import DataError
@@ -174,6 +177,25 @@ def test_data_that_do_not_fit_are_one_clear_sentence(name: str, tmp_path: Path) 
     spoil(tmp_path)
     with pytest.raises(DataError, match=complaint):
         module(tmp_path)
+
+
+@pytest.mark.parametrize(("bits", "row"), [(4, b"\x01\x23"), (2, b"\x1b"), (1, b"\x30"), (8, b"\x00\x01\x02\x03")])
+def test_a_grey_mask_of_a_few_bits_holds_its_own_numbers(bits: int, row: bytes, tmp_path: Path) -> None:
+    Image.new("RGB", (4, 1)).save(image := tmp_path / "image.png")
+    write_grey_png(mask := tmp_path / "mask.png", (4, 1), bits, row)
+    found, _ = read_pair(Pair(image, mask), (1, 4), MaskValues(None, None))
+    assert found[3].tolist() == [[1, 1, 2, 2] if bits == 1 else [1, 2, 3, 4]]
+
+
+def write_grey_png(path: Path, size: tuple[int, int], bits: int, row: bytes) -> None:
+    """A grey PNG of few bits, as Pillow does not write it; all rows are the same."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", *size, bits, 0, 0, 0, 0))
+    body = chunk(b"IDAT", zlib.compress((b"\0" + row) * size[1]))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + head + body + chunk(b"IEND", b""))
 
 
 def test_a_value_that_is_no_class_is_refused(tmp_path: Path) -> None:

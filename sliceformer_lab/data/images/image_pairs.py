@@ -15,6 +15,7 @@ from sliceformer_lab.data.images.picture_files import ENDINGS, open_picture, rea
 from sliceformer_lab.errors import DataError
 
 MAX_CLASSES = 255  # that a byte holds besides "ignored"
+GREY_STEPS = {"L;4": 17, "L;2": 85}  # by which Pillow multiplies the grey values of a PNG of 4 or 2 bits
 
 Sizes = tuple[int, int]  # height, width
 
@@ -63,7 +64,9 @@ def read_pair(pair: Pair, sizes: Sizes, meaning: MaskValues) -> tuple[np.ndarray
                 f"{pair.mask} has colours (mode {mask.mode}); a mask holds class numbers: save it as 8-bit grey, or "
                 "with a palette"
             )
-        values = np.asarray(mask).astype(np.uint8)
+        tiles = getattr(mask, "tile", [])  # each with the form of its values in the file at place 3
+        step = GREY_STEPS.get(str(tiles[0][3]), 1) if tiles else 1
+        values = np.asarray(mask).astype(np.uint8) // step
     classes = meaning.classes(values, pair.mask)
     image = read_picture(pair.image)
     if image.size != classes.shape[::-1]:

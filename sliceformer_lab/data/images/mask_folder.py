@@ -192,7 +192,7 @@ class MaskFolder(OwnFolder):
         files = [path for pairs in self._pairs.values() for pair in pairs for path in pair]
         key = {
             "title": self.title,
-            "identity": 2,
+            "identity": 3,
             "sizes": self._sizes,
             "values": self.values,
             "ignore": self.ignore,
