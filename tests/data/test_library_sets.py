@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import ExifTags, Image
 from support import official_files, official_graphs, task_modules
 
 from sliceformer_lab.config.compose import compose_root
@@ -42,6 +43,21 @@ def test_a_set_of_torchvision_has_its_own_splits_classes_and_source(tmp_path: Pa
     options = {"size": 40, "num_classes": 2}
     fake = library("torchvision", tmp_path, dataset="FakeData", options=options, image_size=16)
     assert {len(split) for split in fake.splits.values()} == {4, 32}, "a set without splits is split by fractions"
+
+
+@pytest.mark.parametrize("ending", ["png", "jpg"])
+def test_photographs_of_torchvision_are_turned_as_new_ones_are(ending: str, tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    for number in range(40):
+        path = tmp_path / "set" / "ab"[number % 2] / f"{number}.{ending}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.linear_gradient("L").resize((48, 32)).convert("RGB").save(path, exif=exif, quality=100)
+    data = library("torchvision", tmp_path / "set", dataset="ImageFolder", image_size=16)
+    new = data.read_file(path)
+    assert new.shape == (48, 32, 3)
+    for row in range(len(data.splits["train"])):
+        np.testing.assert_array_equal(data.splits["train"].stored(row), new)
 
 
 def test_torchvision_reads_mnist_as_our_reader_does(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 
 from sliceformer_lab.data.images.folders import FileImages, ImageFolder
 from sliceformer_lab.data.images.picture_files import reduced
@@ -41,8 +41,9 @@ class LibraryImages(FileImages):
     pictures: PictureSet = field(kw_only=True)
 
     def _image(self, position: int) -> Image.Image:
+        """A whole image in RGB, turned as its EXIF orientation says."""
         image, _ = self.pictures[position]
-        return image.convert("RGB")
+        return ImageOps.exif_transpose(image).convert("RGB")
 
     def decoded(self, position: int) -> Image.Image:
         return reduced(self._image(position), self.shorter_side)
