@@ -190,6 +190,7 @@ def attend_or_mix(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
         )
         return attended, None
+    _refuse_causal(module, options)
     return _mix(mixer, module, query, key, value, attention_mask, scaling), None
 
 
@@ -205,11 +206,16 @@ def mix_everywhere(
     **options: Any,
 ) -> tuple[Tensor, None]:
     """The implementation that `set_attn_implementation(name)` chooses. (B, H, N, D) each -> (B, N, H, D)."""
-    del dropout, options
-    if getattr(module, "is_causal", False):
-        raise ValueError(f"{type(module).__name__} is causal; {name} is for encoders")
+    del dropout
+    _refuse_causal(module, options)
     mixer = _shared_mixer(name, _spec_of(module.config, 1, None), value.device)
     return _mix(mixer, module, query, key, value, attention_mask, scaling), None
+
+
+def _refuse_causal(module: Any, options: Mapping[str, Any]) -> None:
+    """Raises ValueError if a module is causal, or says so in its call only, as that of CLIP's text model does."""
+    if getattr(module, "is_causal", False) or options.get("is_causal"):
+        raise ValueError(f"{type(module).__name__} is causal; a swapped attention is for encoders")
 
 
 @cache

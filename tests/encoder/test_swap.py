@@ -245,3 +245,13 @@ def test_what_cannot_be_swapped_in_timm_is_refused_with_the_reason(name: str, re
 def test_a_causal_model_is_refused() -> None:
     with pytest.raises(ValueError, match="is causal; swap takes encoders"):
         swap(text_model("Bert", is_decoder=True), "csp")
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_model_that_is_causal_by_a_keyword_only_is_refused_before_it_mixes(by_name: bool) -> None:
+    transformers = pytest.importorskip("transformers")
+    register_attentions()
+    model = transformers.CLIPTextModel(transformers.CLIPTextConfig(**SMALL, vocab_size=50, max_position_embeddings=16))
+    model.set_attn_implementation("csp") if by_name else swap(model, "csp")
+    with pytest.raises(ValueError, match="CLIPAttention is causal; a swapped attention is for encoders"):
+        hidden(model, ids(9))
