@@ -72,8 +72,8 @@ class Attention(nn.Module, ABC):
 
     A subclass implements `mix` and sets the class attributes below. Its constructor takes the `LayerSpec` positionally
     and the user's options keyword-only. That signature is the schema of its YAML, so the constructor does not repeat
-    the ranges in it. The constructor raises ValueError for rope without queries and keys, and for a causal layer of a
-    class that looks ahead.
+    the ranges in it. The constructor raises ValueError for rope without queries and keys, for a causal layer of a
+    class that looks ahead, and for a layer without projections of a class that is not mixable.
     """
 
     needs_qk: ClassVar[bool] = False  # allocates query and key projections and passes q, k to `mix`
@@ -98,6 +98,11 @@ class Attention(nn.Module, ABC):
         if spec.causal and not self.accepts_causal:
             raise ValueError(
                 f"{type(self).__name__} reads later tokens, which a causal layer must not; choose mha or csp_causal"
+            )
+        if not (spec.project or self.mixable):
+            raise ValueError(
+                f"{type(self).__name__} mixes with more than ready values, queries and keys, so a block or model that "
+                "projects these itself has no place for it; choose mha or csp"
             )
         self.spec = spec
         self.head_dim = max(1, round(inner_mult * spec.width / spec.num_heads))

@@ -141,13 +141,12 @@ def build_encoder(
     The first `num_prefix` tokens are not the data's own (CLS, graph token). The others lie on the `grid` of an image,
     if there is one, in the `order` (N,) of its patches. Checked attention nodes are one per layer.
     In a `causal` encoder no token receives anything from a later one.
-    Raises ConfigError if options do not fit their signatures, each other, or the length, and for an attention or block
-    that looks ahead in a causal encoder.
+    Raises ConfigError if options do not fit their signatures, each other, or the length, for an attention that the
+    block has no place for, and for an attention or block that looks ahead in a causal encoder.
     """
     options: EncoderOptions = check_node(encoder, "encoder").build()
-    checked_block = check_node(block, "block")
-    if causal and not checked_block.target.accepts_causal:
-        raise ConfigError(f"block: {checked_block.target.__name__} reads later tokens; choose block=transformer")
+    checked_block, layers = check_node(block, "block"), attention_nodes(attention, options.depth)
+    _check_block(checked_block.target, layers, causal=causal)
     try:
         spec = LayerSpec(
             dim=options.dim,
@@ -168,7 +167,7 @@ def build_encoder(
     except ValueError as error:
         raise ConfigError(f"encoder: {error}") from error
     blocks: list[EncoderBlock] = []
-    for index, node in enumerate(attention_nodes(attention, options.depth)):
+    for index, node in enumerate(layers):
         layer = replace(spec, index=index)
         blocks.append(checked_block.build(layer, node.build(layer), options, blocks[0] if blocks else None))
         initialise_block(blocks[-1], options)
@@ -179,6 +178,18 @@ def build_encoder(
     except ValueError as error:
         raise ConfigError(f"encoder: {error}") from error
     return Encoder(options, blocks, position, max_len)
+
+
+def _check_block(block: type[EncoderBlock], layers: Sequence[CheckedNode], *, causal: bool) -> None:
+    """Raises ConfigError if the block looks ahead in a causal encoder, or has no place for an attention."""
+    if causal and not block.accepts_causal:
+        raise ConfigError(f"block: {block.__name__} reads later tokens; choose block=transformer")
+    for layer in layers:
+        if not block.accepts(layer.target):
+            raise ConfigError(
+                f"attention: {block.__name__} has a place for {block.place}, and {layer.target.__name__} is none of "
+                "them; choose block=transformer"
+            )
 
 
 def _refuse_changing_buffers(blocks: Sequence[EncoderBlock]) -> None:

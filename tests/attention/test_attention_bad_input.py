@@ -203,3 +203,9 @@ def test_task_with_a_bias_refuses_and_names_exactly_those_that_take_one() -> Non
     refusal, _, able = str(refused.value).partition("; attentions that can: ")
     assert refusal == "graphs passes a pairwise bias, which Mean cannot take"
     assert {name.partition("_")[0] for name in able.split(", ")} == {"csp", "hybrid", "mha", "samsa", "sliceformer"}
+
+
+@pytest.mark.parametrize("name", ["luna", "reformer", "polaformer", "rala", "samsa", "hydra", "gmlp"])
+def test_an_attention_that_is_not_mixable_is_refused_where_another_projects(name: str) -> None:
+    with pytest.raises(ConfigError, match="so a block or model that projects these itself has no place for it"):
+        build_layer(node(name), make_spec(project=False))

@@ -128,12 +128,9 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [  # that no file of conf/attention 
 @pytest.mark.parametrize(("name", "options"), OPTIONS, ids=str)
 def test_every_option_keeps_the_contract(name: str, options: dict[str, Any]) -> None:
     left_out = {
-        "mha": [check_mix_is_all_there_is_without_projections],  # which its norm and gate need
         "sparse": [check_cost_is_linear_unless_declared],  # N / b keys for every token
         "sinkhorn": [check_cost_is_linear_unless_declared],  # and as many blocks for every block
     }.get(name, [])
-    if options.get("mode") == "dense":
-        left_out.append(check_mix_is_all_there_is_without_projections)
     for check in CHECKS:
         if check not in left_out:
             torch.manual_seed(0)

@@ -81,6 +81,15 @@ class DrawsAnew(Sound):
         return super().mix(v * self.signs, given=given)
 
 
+class ProjectsAnyway(Sound):
+    """Projects for a block that projects already, in place of refusing it."""
+
+    mixable = False
+
+    def __init__(self, spec: LayerSpec) -> None:
+        super().__init__(replace(spec, project=True))
+
+
 class BuildsAnyway(Sound):
     """Does not refuse a causal layer."""
 
@@ -169,6 +178,7 @@ BROKEN: list[tuple[Callable[[checks.Factory], None], type[Attention]]] = [
     (checks.check_causal_layer_reads_no_later_token, BuildsAnyway),
     (checks.check_out_is_called_once, running(lambda layer, y, x: y + layer.out(layer.value(x)))),
     (checks.check_mix_is_all_there_is_without_projections, running(lambda layer, y, x: y * x.sigmoid())),
+    (checks.check_mix_is_all_there_is_without_projections, ProjectsAnyway),
     (checks.check_order_matters_iff_declared, mixing(lambda layer, v, padding: v.roll(1, dims=1))),
     (checks.check_order_matters_iff_declared, mixing(lambda layer, v, padding: v, order_sensitive=True)),
     (checks.check_implied_map_gives_the_mix, toy(implied_map=map_of_itself)),

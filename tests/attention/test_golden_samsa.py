@@ -33,7 +33,7 @@ def overrides(golden: dict[str, Any]) -> dict[str, Any]:
 
 def build(golden: dict[str, Any], arrays: Arrays) -> SAMSA:
     _, heads, _, head_dim = arrays["queries"].shape
-    spec = LayerSpec(dim=heads * head_dim, num_heads=heads, project=False)
+    spec = LayerSpec(dim=heads * head_dim, num_heads=heads)
     is_capped = golden.get("gradient_cap") == MAX_DERIVATIVE
     options = overrides(golden)
     if is_capped:

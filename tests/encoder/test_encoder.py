@@ -268,6 +268,12 @@ def test_impossible_options_are_refused_in_one_sentence(encoder: dict[str, Any],
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(("block", "attention"), [("mega", "luna"), ("set", "csp"), ("set", "hybrid")])
+def test_an_attention_that_a_block_has_no_place_for_is_refused(block: str, attention: str) -> None:
+    with pytest.raises(ConfigError, match=r"attention: \w+ has a place for .*, and \w+ is none of them"):
+        make(attention, kind=block)
+
+
 def test_rope_reaches_the_attention_and_adds_nothing() -> None:
     encoder = make(encoder={"position": "rope"}, grid=(4, 4))
     spec = first_block(encoder).attention.spec
