@@ -26,6 +26,7 @@ from sliceformer_lab.encoder.swap_checks import chosen_layers, suffix_padding
 
 NOTE = "swapped_attention"  # in a model's configuration: layer -> arguments of its swap
 SWAPPED = "sliceformer_lab"  # the implementation that mixes in a module with a mixer, and attends in the others
+_PREFIX = ("cls_token", "class_embedding", "distillation_token", "register_tokens")  # parameters in front of patches
 _PROJECTIONS = (("query", "key", "value"), ("q_lin", "k_lin", "v_lin"), ("q_proj", "k_proj", "v_proj"), ("Wqkv",))
 
 
@@ -54,7 +55,7 @@ def swap_mixers(
             "with projections that swap knows"
         )
     node = load_option("attention", name) | dict(overrides)
-    spec = _spec_of(model.config, len(found), max_len)
+    spec = _spec_of(model.config, len(found), max_len, _count_prefix(model))
     chosen = chosen_layers(layers, len(found))
     for index in chosen:
         module = found[index]
@@ -110,15 +111,29 @@ def _projections_of(module: nn.Module) -> tuple[str, ...]:
     return next((names for names in _PROJECTIONS if all(name in children for name in names)), ())
 
 
-def _spec_of(config: Any, depth: int, max_len: int | None) -> LayerSpec:
+def _count_prefix(model: nn.Module) -> int:
+    """The number of tokens in front of the patches of an image model: CLS, distillation, registers."""
+    own = [weight for name, weight in model.named_parameters() if name.rpartition(".")[2] in _PREFIX]
+    return sum(weight.numel() // weight.shape[-1] for weight in own)
+
+
+def _grid_of(config: Any) -> tuple[int, int] | None:
+    """The patches of one square image (rows, columns); None for a model of something else, such as videos."""
+    patch, size = getattr(config, "patch_size", None), getattr(config, "image_size", None)
+    if isinstance(patch, int) and isinstance(size, int) and not hasattr(config, "num_frames"):
+        return size // patch, size // patch
+    return None
+
+
+def _spec_of(config: Any, depth: int, max_len: int | None, num_prefix: int) -> LayerSpec:
     """What a mixer is built for; the longest input is a constant of the model, never of a batch.
 
-    Raises ValueError for a model without a longest input if `max_len` is None.
+    `num_prefix` counts for images only. Raises ValueError for a model without a longest input if `max_len` is None.
     """
-    grid, num_prefix = None, 0
-    patch = getattr(config, "patch_size", None)
-    if isinstance(patch, int) and isinstance(config.image_size, int):
-        grid, num_prefix = (config.image_size // patch,) * 2, 1 + getattr(config, "num_register_tokens", 0)
+    grid = _grid_of(config)
+    if grid is None:
+        num_prefix = 0
+    else:
         max_len = max_len or num_prefix + grid[0] * grid[1]
     max_len = max_len or getattr(config, "max_position_embeddings", None)
     if max_len is None:
@@ -208,8 +223,19 @@ def mix_everywhere(
     """The implementation that `set_attn_implementation(name)` chooses. (B, H, N, D) each -> (B, N, H, D)."""
     del dropout
     _refuse_causal(module, options)
-    mixer = _shared_mixer(name, _spec_of(module.config, 1, None), value.device)
+    spec = _spec_of(module.config, 1, None, _prefix_among(value.shape[2], module.config))
+    mixer = _shared_mixer(name, spec, value.device)
     return _mix(mixer, module, query, key, value, attention_mask, scaling), None
+
+
+def _prefix_among(num_tokens: int, config: Any) -> int:
+    """The tokens in front of the patches, where the model is out of reach: those that a whole image leaves over.
+
+    An image of another size would leave over a row or more; then it is CLS and the registers.
+    """
+    rows, columns = _grid_of(config) or (0, 0)
+    left_over = num_tokens - rows * columns
+    return left_over if 0 <= left_over < columns else 1 + getattr(config, "num_register_tokens", 0)
 
 
 def _refuse_causal(module: Any, options: Mapping[str, Any]) -> None:
@@ -234,7 +260,12 @@ def _mix(
 ) -> Tensor:
     if key.shape != query.shape:
         raise ValueError("a swapped attention is self-attention; it takes no other sequence and no cache")
-    heads = value.shape[1]
+    heads, num_tokens = value.shape[1:3]
+    if num_tokens > (mixer.spec.max_len or num_tokens):
+        raise ValueError(
+            f"{type(module).__name__} got {num_tokens} tokens, but {mixer.name} was built for at most "
+            f"{mixer.spec.max_len}; swap the model with max_len={num_tokens} or more"
+        )
     v, q, k = (x.transpose(1, 2).flatten(2) for x in (value, query, key))
     if not mixer.needs_qk:
         mixed = mixer.mix(v, given=BlockInputs(_padding_of(module, mask)))

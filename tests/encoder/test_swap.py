@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,10 @@ TEXTS: dict[str, dict[str, Any]] = {
     "ModernBert": {"local_attention": 6, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
     "Esm": {"pad_token_id": 1, "mask_token_id": 3, "position_embedding_type": "rotary", "token_dropout": False},
 }
-IMAGES = ("ViT", "Dinov2")
+IMAGES = {  # the tokens in front of the patches: CLS, distillation, registers
+    **{"ViT": 1, "Dinov2": 1, "Dinov2WithRegisters": 5, "CLIPVision": 1},
+    **{"SiglipVision": 0, "IJepa": 0, "DeiT": 2},
+}
 
 
 def text_model(kind: str, **options: Any) -> Any:
@@ -51,6 +55,10 @@ def ids(*lengths: int, num_tokens: int | None = None) -> dict[str, Tensor]:
 def hidden(model: Any, inputs: dict[str, Tensor]) -> Tensor:
     states: Tensor = model(**inputs).last_hidden_state
     return states
+
+
+def mixers_of(model: Any) -> list[Any]:
+    return [module.mixer for module in model.modules() if hasattr(module, "mixer")]
 
 
 def rolled_and_sorted(v: Tensor, length: int, max_len: int) -> Tensor:
@@ -97,16 +105,36 @@ def test_softmax_attention_swapped_in_leaves_a_text_model_unchanged(kind: str) -
 @pytest.mark.parametrize("kind", IMAGES)
 def test_image_models_are_swapped(kind: str) -> None:
     transformers = pytest.importorskip("transformers")
+    register_attentions()
     config = getattr(transformers, f"{kind}Config")(**SMALL, image_size=16, patch_size=4, mlp_ratio=2)
     torch.manual_seed(0)
     model = getattr(transformers, f"{kind}Model")(config).eval()
-    pictures = torch.randn(2, 3, 16, 16)
+    pictures, named = torch.randn(2, 3, 16, 16), deepcopy(model)
     before = model(pictures).last_hidden_state
     assert_close(swap(model, "mha", keep_qk=True)(pictures).last_hidden_state, before, atol=1e-4, rtol=1e-4)
     swap(model, "csp")
     assert (model(pictures).last_hidden_state - before).abs().max() > 1e-3
-    (spec,) = {m.mixer.spec.grid for m in model.modules() if hasattr(m, "mixer")}
-    assert spec == (4, 4)
+    specs = {(m.spec.grid, m.spec.num_prefix, m.spec.max_len) for m in mixers_of(model)}
+    assert specs == {((4, 4), IMAGES[kind], IMAGES[kind] + 16)}
+    named.set_attn_implementation("csp")
+    assert_close(named(pictures).last_hidden_state, model(pictures).last_hidden_state)
+
+
+def test_a_model_of_videos_or_spectra_needs_its_longest_input() -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.VideoMAEConfig(**SMALL, image_size=16, patch_size=4, num_frames=4, tubelet_size=2)
+    model = transformers.VideoMAEModel(config).eval()
+    spectra = transformers.ASTModel(transformers.ASTConfig(**SMALL, max_length=48, num_mel_bins=32))
+    for other in (model, spectra):
+        with pytest.raises(ValueError, match=r"has no longest input.*give max_len"):
+            swap(other, "csp")
+    assert mixers_of(swap(spectra, "csp", max_len=20))[0].spec.grid is None
+    swap(model, "csp", max_len=31, keep_qk=True)
+    videos = torch.randn(1, 4, 3, 16, 16)
+    with pytest.raises(ValueError, match=r"got 32 tokens, but csp was built for at most 31; swap .* max_len=32"):
+        model(videos)
+    assert swap(model, "csp", max_len=32)(videos).last_hidden_state.isfinite().all()
 
 
 def test_a_model_of_sound_needs_its_longest_input() -> None:
