@@ -66,6 +66,12 @@ def swap_mixers(
         if mixer.needs_qk and isinstance(getattr(module, projections[0]), nn.Identity):
             raise ValueError(f"layer {index} lost its queries and keys, which {name} needs; swap the original model")
         weight = getattr(module, projections[-1]).weight
+        width = weight.shape[0] // (3 if len(projections) == 1 else 1)
+        if mixer.width != width or mixer.qk_width not in (0, width):
+            raise ValueError(
+                f"{name} mixes values of {mixer.width} and queries of {mixer.qk_width} channels, but layer {index} of "
+                f"{type(model).__name__} has {width} of each; choose other overrides or another attention"
+            )
         module.mixer = mixer.to(weight.device, weight.dtype).train(module.training)
         if not (keep_qk or mixer.needs_qk) and weight.shape[0] == weight.shape[1]:
             for projection in projections[:-1]:  # none of a joint projection, which stays whole

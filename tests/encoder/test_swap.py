@@ -137,6 +137,14 @@ def test_a_model_of_videos_or_spectra_needs_its_longest_input() -> None:
     assert swap(model, "csp", max_len=32)(videos).last_hidden_state.isfinite().all()
 
 
+@pytest.mark.parametrize(("name", "overrides"), [("mega", {"z_dim": 48}), ("matrix_low_rank", {}), ("csp_wide", {})])
+def test_an_attention_of_another_width_than_the_model_is_refused(name: str, overrides: dict[str, Any]) -> None:
+    model = text_model("Bert")
+    with pytest.raises(ValueError, match=rf"{name} mixes values of .* channels, but layer 0 of BertModel has 24"):
+        swap(model, name, overrides=overrides)
+    assert mixers_of(model) == []
+
+
 def test_a_model_of_sound_needs_its_longest_input() -> None:
     transformers = pytest.importorskip("transformers")
     convolutions = {"conv_dim": (8, 8), "conv_stride": (5, 2), "conv_kernel": (10, 3)}
