@@ -83,6 +83,7 @@ class Attention(nn.Module, ABC):
     passes_state: ClassVar[bool] = False  # `attend_in_block` reads and changes the state that the layers pass on
     reads_padding: ClassVar[bool] = False  # padded rows reach real tokens, as in a published code
     accepts_padding: bool = True
+    maps_channels: ClassVar[bool] = False  # `maps` has one matrix for each channel
     maps_heads: bool = False  # `mix` multiplies the values of a head, however many channels it has, by one matrix
     counts_steps: bool = False  # a forward pass in training changes a buffer, so it must not be repeated
     random_evaluation: bool = False  # evaluation draws random numbers too, as in a published code
@@ -187,17 +188,22 @@ class Attention(nn.Module, ABC):
             self._observers.remove(observe)
 
     def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor | None:
-        """The token-mixing matrices (B, H or C, N, N) that act on the values of x, or None if there are none.
+        """The token-mixing matrices (B, H or C, N, N) that act on the values of x, or None if there are none."""
+        return self.maps(*self.project(x), BlockInputs(padding, bias))
+
+    def maps(
+        self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE
+    ) -> Tensor | None:
+        """The token-mixing matrices (B, H or C, N, N) of `mix` for its inputs, or None if there are none.
 
         Those of the heads are what `mix` makes of unit vectors, without dropout.
         """
         if not self.maps_heads:
             return None
-        _, q, k = self.project(x)
-        unit = torch.eye(x.shape[1], dtype=x.dtype, device=x.device).repeat(1, self.spec.num_heads)  # (N, H*N)
+        unit = torch.eye(v.shape[1], dtype=v.dtype, device=v.device).repeat(1, self.spec.num_heads)  # (N, H*N)
         training, self.training = self.training, False
         try:
-            return self.split_heads(self.mix(unit.expand(len(x), -1, -1), q, k, BlockInputs(padding, bias)))
+            return self.split_heads(self.mix(unit.expand(len(v), -1, -1), q, k, given))
         finally:
             self.training = training
 

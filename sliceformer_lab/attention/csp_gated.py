@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from sliceformer_lab.attention.base import Attention, LayerSpec
 from sliceformer_lab.attention.csp import CSP
 from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
-from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.permute.schedule import Shift
 
@@ -23,6 +22,7 @@ class CSPGated(Attention):
     g = sigmoid of one learned number a channel. 1 is CSP, 0 a shift. Raises ValueError as CSP does.
     """
 
+    maps_channels = True
     complexity = "N C log G"
     source = "ours"
 
@@ -44,7 +44,8 @@ class CSPGated(Attention):
         gate = self.gate.sigmoid().to(v.dtype)
         return torch.lerp(self.rolled.permute(v, given.padding), self.sorted.permute(v, given.padding), gate)
 
-    def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+    def maps(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """One matrix per channel, (B, C, N, N): a mean of two permutations with the weights of the gate."""
-        v, gate = self.value(x), self.gate.sigmoid()[:, None, None]
-        return torch.lerp(self.rolled.implied_map(v, padding), self.sorted.implied_map(v, padding), gate)
+        unbiased = given._replace(bias=None)
+        rolled, ordered = self.rolled.maps(v, given=unbiased), self.sorted.maps(v, given=unbiased)
+        return torch.lerp(rolled, ordered, self.gate.sigmoid()[:, None, None])

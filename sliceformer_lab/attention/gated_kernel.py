@@ -27,6 +27,7 @@ class GatedKernel(Attention):
     query: nn.Module
     key: nn.Module
 
+    maps_channels = True
     needs_qk = True
     mixable = False  # the gate is computed from the layer's input
 
@@ -53,14 +54,10 @@ class GatedKernel(Attention):
         mixed = self.mix(v, q, k, BlockInputs(padding, bias)) + torch.cat([self.conv.bias] * self.copies)
         return self.project_out(v, mixed * self.gate(x))
 
-    def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
-        """The matrices (B, C, N, N) that act on the values in `mix`."""
-        _, q, k = self.project(x)
-        return self.maps(q, k, padding)
-
-    def maps(self, q: Tensor | None, k: Tensor | None, padding: Padding | None = None) -> Tensor:
+    def maps(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """The matrices (B, C, N, N) of `mix` for queries and keys (B, N, H*D). Raises ValueError without them."""
         q, k = self.queries_and_keys(q, k)
+        padding = given.padding
         unit = torch.eye(q.shape[1], dtype=q.dtype, device=q.device)
         maps = self.attend(unit.expand(len(q), self.num_maps, -1, -1), q, k, padding)
         near = self.conv(unit[:, :, None].expand(-1, -1, self.width), None).permute(2, 1, 0)  # (C, N, N)

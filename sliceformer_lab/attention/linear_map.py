@@ -6,18 +6,20 @@ import torch
 from torch import Tensor
 
 from sliceformer_lab.attention.base import Attention
-from sliceformer_lab.attention.layer_state import BlockInputs
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.batch import Padding
 
 
 class LinearMix(Attention):
     """An attention whose `mix` is linear in the values of each channel; its matrices are computed with `mix` itself."""
 
-    def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+    maps_channels = True
+
+    def maps(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """The matrices (B, C, N, N): column j is the output of `mix` for a one at token j and zeros elsewhere."""
-        batch, num_tokens, _ = x.shape
-        unit = torch.eye(num_tokens, dtype=x.dtype, device=x.device)[:, :, None].expand(-1, -1, self.width)
-        repeated = BlockInputs(None if padding is None else _each_repeated(padding, num_tokens))
+        batch, num_tokens, _ = v.shape
+        unit = torch.eye(num_tokens, dtype=v.dtype, device=v.device)[:, :, None].expand(-1, -1, self.width)
+        repeated = BlockInputs(None if given.padding is None else _each_repeated(given.padding, num_tokens))
         columns = self.mix(unit.repeat(batch, 1, 1), given=repeated)  # (B*N, N, C), one row per sample and j
         return torch.unflatten(columns, 0, (batch, num_tokens)).permute(0, 3, 2, 1)
 

@@ -26,6 +26,7 @@ class PermutationAttention(Attention):
     """
 
     accepts_bias = True
+    maps_channels = True
 
     def __init__(
         self,
@@ -48,12 +49,16 @@ class PermutationAttention(Attention):
         """The token each slot of `permute` is read from: (B, N, C) -> (B, N, C) int64, -1 on padding."""
 
     def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
-        if given.bias is None:
-            return self.permute(v, given.padding)
-        mixed = self._mixed(v, given.padding, given.bias)
-        if self.bias_formula == "sort_of_mix":
-            return self.permute(mixed, given.padding)
-        return mixed + self.permute(v, given.padding)
+        permuted = self.permute(self.values_to_permute(v, given), given.padding)
+        if given.bias is None or self.bias_formula == "sort_of_mix":
+            return permuted
+        return self._mixed(v, given.padding, given.bias) + permuted
+
+    def values_to_permute(self, v: Tensor, given: BlockInputs = ALONE) -> Tensor:
+        """What `permute` moves in `mix`: V, or softmax(bias) V under `sort_of_mix`. (B, N, C) -> (B, N, C)."""
+        if given.bias is None or self.bias_formula == "mix_plus_sort":
+            return v
+        return self._mixed(v, given.padding, given.bias)
 
     def _mixed(self, v: Tensor, padding: Padding | None, bias: Tensor) -> Tensor:
         """softmax(bias) V per head. (B, N, C) -> (B, N, C)."""
@@ -67,25 +72,17 @@ class PermutationAttention(Attention):
         """
         if not self.reference:
             raise ValueError("only an aligned sort has a reference channel; set attention.reference=channel0")
-        v = self.project(x)[0]
-        if bias is not None and self.bias_formula == "sort_of_mix":
-            v = self._mixed(v, padding, bias)
-        return v[..., 0]
+        return self.values_to_permute(self.project(x)[0], BlockInputs(padding, bias))[..., 0]
 
-    def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+    def maps(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """One matrix per channel, (B, C, N, N): a permutation, plus or times the weights of a bias."""
-        v = self.project(x)[0]
-        if bias is None:
-            return self._matrices(v, padding)
-        weights = bias_weights(bias, padding).to(v.dtype)
-        per_channel = weights.repeat_interleave(self.head_dim, dim=1)
-        if self.bias_formula == "sort_of_mix":
-            return self._matrices(self.merge_heads(weights @ self.split_heads(v)), padding) @ per_channel
-        return self._matrices(v, padding) + per_channel
-
-    def _matrices(self, v: Tensor, padding: Padding | None) -> Tensor:
         tokens = torch.arange(v.shape[1], device=v.device)
-        return (self.source_index(v, padding).transpose(1, 2)[..., None] == tokens).to(v.dtype)
+        sources = self.source_index(self.values_to_permute(v, given), given.padding)
+        permutations = (sources.transpose(1, 2)[..., None] == tokens).to(v.dtype)
+        if given.bias is None:
+            return permutations
+        weights = bias_weights(given.bias, given.padding).to(v.dtype).repeat_interleave(self.head_dim, dim=1)
+        return permutations @ weights if self.bias_formula == "sort_of_mix" else permutations + weights
 
 
 def bias_weights(bias: Tensor, padding: Padding | None) -> Tensor:

@@ -33,18 +33,20 @@ PERMUTATIONS = (
 )
 AVERAGES = (
     *("mha", "samsa", "performer", "linear", "sinkformer", "identity", "mean", "depthwise_conv"),
-    *("rala", "polaformer", "lion_selective", "s4d", "agent", "espformer"),
+    *("rala", "polaformer", "lion_selective", "s4d", "agent", "espformer", "csp_gated"),
 )
 
 
-def mixed(name: str, batch: int = 1, padding: Padding | None = None, **options: Any) -> Mixed:
+def mixed(
+    name: str, batch: int = 1, padding: Padding | None = None, bias: Tensor | None = None, **options: Any
+) -> Mixed:
     """What the operator of an attention was given in a forward pass on random tokens."""
     torch.manual_seed(0)
     spec = LayerSpec(dim=CHANNELS, num_heads=HEADS, max_len=TOKENS)
     attention = build_layer(load_option("attention", name) | options, spec).eval()
     x = torch.randn(batch, TOKENS, CHANNELS)
     with mixing([SimpleNamespace(attention=attention)]) as calls, torch.no_grad():
-        attention(x, padding)
+        attention(x, padding, bias)
     assert "mix" not in vars(attention)
     return calls[0]
 
@@ -62,6 +64,15 @@ def test_maps_applied_to_the_values_give_the_output_of_the_operator(name: str) -
     values = call.v[0].unflatten(-1, (len(maps), -1)).transpose(0, 1)  # (M, N, 1 or D)
     assert chosen.tolist() == list(range(len(maps)))
     assert_close((maps @ values).transpose(0, 1).flatten(1), call.output[0], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["sliceformer", "csp"])
+def test_maps_of_a_sort_of_mixed_values_are_those_of_the_values_it_sorts(name: str) -> None:
+    bias = torch.randn(1, HEADS, TOKENS, TOKENS, generator=torch.Generator().manual_seed(1))
+    call = mixed(name, bias=bias, bias_formula="sort_of_mix")
+    sorted_values = bias[0].softmax(dim=-1) @ call.v[0].unflatten(-1, (HEADS, -1)).transpose(0, 1)  # (H, N, D)
+    per_channel = sorted_values.transpose(1, 2).flatten(0, 1)[..., None]  # (C, N, 1)
+    assert_close((found(call)[1] @ per_channel)[..., 0].T, call.output[0])
 
 
 @pytest.mark.parametrize("name", PERMUTATIONS)

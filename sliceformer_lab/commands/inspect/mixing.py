@@ -11,9 +11,7 @@ import torch
 from torch import Tensor
 
 from sliceformer_lab.attention import Attention
-from sliceformer_lab.attention.gated_kernel import GatedKernel
 from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
-from sliceformer_lab.attention.linear_map import LinearMix
 from sliceformer_lab.attention.permutation import PermutationAttention
 from sliceformer_lab.measures.maps import matrices, spread
 
@@ -41,8 +39,7 @@ class Mixed:
     @property
     def num_maps(self) -> int:
         """The number of maps that describe the operator: one for each channel, or one for each head."""
-        per_channel = isinstance(self.attention, PermutationAttention | LinearMix | GatedKernel)
-        return self.v.shape[2] if per_channel else self.attention.spec.num_heads
+        return self.v.shape[2] if self.attention.maps_channels else self.attention.spec.num_heads
 
     def sample(self, index: int) -> Mixed:
         """The call for one sample without its padding, on which no output depends."""
@@ -73,14 +70,14 @@ class Mixed:
         limit = max(1, min(limit, MAX_MAP_WEIGHTS // num_tokens**2))
         chosen = spread(self.num_maps, limit)
         if isinstance(self.attention, PermutationAttention):
-            return chosen, matrices(self.attention.source_index(self.v, None)[0, :, chosen])
-        if isinstance(self.attention, LinearMix | GatedKernel):
+            moved = self.attention.values_to_permute(self.v, self.given)
+            return chosen, matrices(self.attention.source_index(moved, None)[0, :, chosen])
+        if self.attention.maps_channels:
             if self.v.shape[2] * num_tokens**2 > 2 * MAX_MAP_WEIGHTS:
                 return None
-            with torch.no_grad():  # maps of all channels (1, C, N, N)
-                if isinstance(self.attention, LinearMix):
-                    return chosen, self.attention.implied_map(self.v)[0, chosen]
-                return chosen, self.attention.maps(self.q, self.k)[0, chosen]
+            with torch.no_grad():
+                of_channels = self.attention.maps(self.v, self.q, self.k, self.given)  # (1, C, N, N)
+            return None if of_channels is None else (chosen, of_channels[0, chosen])
         probed = self._probed()
         return None if probed is None else (chosen, probed[chosen])
 
