@@ -12,7 +12,7 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from support.plans import plan_of
 from support.runs import small_config
-from torch import Tensor
+from torch import Tensor, nn
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import LayerSpec, build_layer
@@ -22,6 +22,8 @@ from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study
 from sliceformer_lab.commands.inspect.panels import legend_below, panels
 from sliceformer_lab.commands.inspect.show_maps import DISTANCE_BINS, SHIFT, ShowMaps
 from sliceformer_lab.config.compose import load_option
+from sliceformer_lab.config.schema import check_node
+from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.measures import maps as functions
 from sliceformer_lab.measures.capture import encoder_blocks
 from sliceformer_lab.permute.schedule import distances_reached, shift_steps
@@ -184,6 +186,31 @@ def study() -> Callable[[], Study]:
         return Study([Group("digits", "digits", sources, None)], ("init",))
 
     return make
+
+
+@pytest.mark.parametrize(
+    ("names", "known"),
+    [
+        (("csp_sort_only", "csp", "csp_sort_only"), 3),
+        (("csp_sort_only", "fnet", "csp_sort_only"), 1),  # a layer without maps
+        (("csp_sort_only", "luna", "csp_sort_only"), 1),  # which does not call mix
+        (("csp_sort_only", "csp", "fnet"), 2),
+    ],
+)
+def test_pairs_reached_end_at_a_layer_without_maps(names: tuple[str, ...], known: int) -> None:
+    torch.manual_seed(0)
+    sizes = {"depth": len(names), "dim": CHANNELS, "num_heads": HEADS, "mlp_dim": CHANNELS}
+    nodes = [check_node(load_option("attention", name), "attention") for name in names]
+    encoder = load_option("encoder", "tiny") | sizes
+    model = nn.Module()
+    model.encoder = build_encoder(encoder, load_option("block", "transformer"), nodes, TOKENS).eval()
+    model.forward = model.encoder.forward  # type: ignore[method-assign]
+    model.num_tokens = lambda: TOKENS  # type: ignore[assignment]
+    group: Any = SimpleNamespace(batches=lambda *_: [torch.randn(2, TOKENS, CHANNELS)])
+    opened: Any = SimpleNamespace(model=model, source=SimpleNamespace(label="x"), checkpoint="init")
+    reached = {key[:2]: values for key, values in ShowMaps(samples=2).measured(group, opened, {}).items()}
+    assert [layer for layer, name in reached if name == "reach"] == list(range(known))
+    assert ((len(names) - 1, "reach_of_all") in reached) == (known == len(names))
 
 
 def one(table: pd.DataFrame, **wanted: Any) -> float:

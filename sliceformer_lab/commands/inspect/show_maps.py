@@ -57,7 +57,7 @@ COLUMNS = {
     "tokens_read": "tokens read\nby a token",
     "overlap": "equal in two\nsamples",
     "reach_of_layer": "pairs reached\nby one layer",
-    "reach": "pairs reached\nby all layers",
+    "reach_of_all": "pairs reached\nby all layers",
     "distance_mean": "mean distance\n/ N",
     "distance_q10": "10 %",
     "distance_median": "median",
@@ -67,6 +67,7 @@ BY_CONSTRUCTION = (
     "Every permutation has sums of 1, rank N and a share 1/N of non-zero weights by construction; this says nothing "
     "about the rank of its output."
 )
+NOT_REACHED = "What all layers reach is unknown, and left out, where one of them has no maps of all channels."
 FACTS = {
     "by_construction": BY_CONSTRUCTION,
     "cannot_show": "which moves the model needs; a map alone does not explain a prediction",
@@ -74,7 +75,9 @@ FACTS = {
         "rank": "numerical rank of the shown maps over N",
         "tokens_read": "exp of the entropy of a row's weights",
         "reach_of_layer": "share of pairs of tokens (i, j) whose i can receive from j in this layer",
-        "reach": "the same through this layer and all before it; both need the maps of all channels or heads",
+        "reach": "the same through this layer and all before it, up to a layer without maps; both need the maps of all "
+        "channels or heads",
+        "reach_of_all": "reach of the last layer, if every layer has maps",
         "overlap": "weight that two samples put on the same tokens; for permutations the share of equal entries",
         "distance": "|i - j| over N - 1, weighted by the map, without prefix tokens; grid_: Euclidean, in patches",
     },
@@ -125,15 +128,14 @@ class ShowMaps(Analysis):
         }
 
     def summary(self, group: Group, table: pd.DataFrame) -> Table:
-        """Means over layers and seeds; what all layers reach is that of the last one."""
+        """Means over layers and seeds."""
 
         def cells(rows: pd.DataFrame) -> list[str]:
-            through_all = (rows["measure"] != "reach") | (rows["layer"] == rows["layer"].max())
-            means = rows[through_all].groupby("measure")["mean"].mean()
+            means = rows.groupby("measure")["mean"].mean()
             return [f"{means[name]:.3g}" if name in means.index else "" for name in COLUMNS]
 
         shown = summary_table(f"{group.title}: maps, mean over layers and seeds", table, COLUMNS.values(), cells)
-        shown.caption, shown.caption_justify = BY_CONSTRUCTION, "left"
+        shown.caption, shown.caption_justify = f"{BY_CONSTRUCTION} {NOT_REACHED}", "left"
         return shown
 
     def measured(self, group: Group, opened: Opened, picture: Picture) -> dict[tuple[int, str, int], list[float]]:
@@ -145,7 +147,7 @@ class ShowMaps(Analysis):
         is_new = all(key[0] != name for key in picture)
         for batch in group.batches(opened.source, opened.model, self.samples):
             for index, calls in _each_sample(blocks, batch, opened.model):
-                reached: Tensor | None = None  # by the layers so far
+                reached, known = None, 0  # by the first `known` layers, whose maps are all there
                 for layer, call in calls.items():
                     ours = call.sample(index).maps(self.channels)
                     if ours is None:
@@ -153,17 +155,19 @@ class ShowMaps(Analysis):
                     chosen, maps = ours
                     for (measure, place), value in _measures(call, maps).items():
                         found[layer, measure, place].append(value)
-                    is_whole = len(chosen) == call.num_maps and (layer == 0 or reached is not None)
-                    reached = reads_through(maps, reached) if is_whole else None
-                    if reached is not None:
-                        found[layer, "reach_of_layer", 0].append(float(reads_through(maps).double().mean()))
-                        found[layer, "reach", 0].append(float(reached.double().mean()))
+                    if is_whole := len(chosen) == call.num_maps:
+                        found[layer, "reach_of_layer", 0].append(_share(reads_through(maps)))
+                    if is_whole and layer == known:
+                        reached, known = reads_through(maps, reached), known + 1
+                        found[layer, "reach", 0].append(_share(reached))
                     if layer in before and before[layer].shape == maps.shape:
                         found[layer, "overlap", 0].append(float(overlap(before[layer], maps).mean()))
                     elif is_new and layer not in before and layer in (0, len(blocks) - 1):
                         for one in spread(len(chosen), PICTURED_CHANNELS):
                             picture[name, layer, int(chosen[one])] = maps[one]
                     before[layer] = maps
+                if reached is not None and known == len(blocks):
+                    found[known - 1, "reach_of_all", 0].append(_share(reached))
         return dict(found)
 
 
@@ -173,6 +177,11 @@ def _each_sample(blocks: list[Any], batch: Batch, model: Any) -> Iterator[tuple[
     if calls:
         for index in range(len(next(iter(calls.values())).v)):
             yield index, calls
+
+
+def _share(pairs: Tensor) -> float:
+    """The share of True among pairs of tokens (N, N)."""
+    return float(pairs.double().mean())
 
 
 def _measures(call: Mixed, maps: Tensor) -> dict[tuple[str, int], float]:
