@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from support.benchmark_rows import made_row
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.csp import CSP
 from sliceformer_lab.attention.sliceformer import Sliceformer
-from sliceformer_lab.commands.benchmark import contest, peers
+from sliceformer_lab.commands.benchmark import contenders, contest, peers
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
 from sliceformer_lab.commands.benchmark.comparisons import comparisons
 from sliceformer_lab.commands.benchmark.contest import run_contest
@@ -35,6 +36,26 @@ def row(name: str, rounds: list[float], **facts: object) -> SpeedRow:
 
 
 # peers
+
+
+@pytest.mark.parametrize(("group_size", "shifts"), [(2, True), (12, False)])
+def test_only_sorts_inside_groups_are_timed_with_a_shift(
+    group_size: int, shifts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[torch.Tensor | None] = []
+
+    def recording(v: torch.Tensor, steps: torch.Tensor | None, **options: Any) -> torch.Tensor:
+        given.append(steps)
+        return shift_sort(v, steps, **options)
+
+    monkeypatch.setattr(contenders, "shift_sort", recording)
+    options, workload = BenchmarkOptions(), Workload("sort", "operator", 12, 2, 8, group_size=group_size)
+    ours, csp, complete = (
+        contenders.build(Variant(name), workload, options).infer()
+        for name in ("shift_sort", "published_csp", "published_sliceformer")
+    )
+    assert [steps is not None for steps in given] == [shifts]
+    torch.testing.assert_close(ours, csp if shifts else complete)
 
 
 def test_fused_plain_and_torchs_softmax_attention_agree() -> None:

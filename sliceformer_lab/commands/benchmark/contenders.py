@@ -104,11 +104,12 @@ def _tokens(workload: Workload, options: BenchmarkOptions, *, train: bool = True
 
 def _operator(variant: Variant, workload: Workload, options: BenchmarkOptions) -> Contender:
     size = workload.group_size or workload.tokens
+    is_complete = size == workload.tokens
     steps = torch.tensor(shift_steps("linear_window", workload.channels, workload.tokens))  # of the published code
     steps = steps.to(options.device)
     index = shift_index(steps, workload.tokens)
     functions: dict[str, Function] = {
-        "shift_sort": lambda v: shift_sort(v, steps, group_size=size),
+        "shift_sort": lambda v: shift_sort(v, None if is_complete else steps, group_size=None if is_complete else size),
         "published_csp": lambda v: published_csp(v, index, size),
         "published_sliceformer": published_sort,
         "copy": torch.clone,
