@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from functools import cache
 from typing import Literal
 
 import torch
@@ -14,6 +16,8 @@ from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Positive
 from sliceformer_lab.permute import shift_sort, shift_sort_index
 from sliceformer_lab.permute.schedule import InterleaveRule, interleave_columns
+
+log = logging.getLogger(__name__)
 
 Order = Literal["ascend", "descend", "interleave", "max_exchange"]
 
@@ -52,6 +56,7 @@ class Sliceformer(PermutationAttention):
         if order == "interleave":
             period = self.head_dim if interleave_scope == "head" else self.width
             doublings = spec.depth - 1 - spec.index if layer_order == "high_first" else spec.index
+            _warn_of_plain_layers(interleave_rule, period, spec.depth)
             columns = torch.tensor(interleave_columns(interleave_rule, period, doublings) * (self.width // period))
         self.register_buffer("columns", columns, persistent=False)
 
@@ -85,6 +90,18 @@ class Sliceformer(PermutationAttention):
             lengths=None if padding is None else padding.lengths,
             descending=self.order == "descend" if self.columns is None else self.columns,
             reference=self.reference,
+        )
+
+
+@cache  # once for all layers of a model
+def _warn_of_plain_layers(rule: InterleaveRule, num_columns: int, depth: int) -> None:
+    """Warns of layers that sort every column upwards although they are not the one that is meant to."""
+    plain = sum(not any(interleave_columns(rule, num_columns, doublings)) for doublings in range(1, depth))
+    if plain:
+        log.warning(
+            f"WARNING: attention.order=interleave sorts nothing downwards in {plain + 1} of {depth} layers, because "
+            f"2^layers passes {num_columns} columns; the published code alternates in all but one: "
+            "attention.interleave_rule=block attention.interleave_scope=head"
         )
 
 

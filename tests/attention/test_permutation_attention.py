@@ -123,6 +123,23 @@ def test_dropout_acts_on_the_weights_of_the_bias_in_training_only() -> None:
     assert torch.equal(layer.mix(v), layer.mix(v))
 
 
+def test_interleave_warns_once_where_the_equations_leave_layers_plain(caplog: pytest.LogCaptureFixture) -> None:
+    def build(depth: int, **options: Any) -> list[Any]:
+        return [
+            make(Sliceformer, order="interleave", spec={"depth": depth, "index": index}, **options)
+            for index in range(depth)
+        ]
+
+    build(3)
+    build(9, interleave_rule="block", interleave_scope="head")
+    assert caplog.records == []
+    layers = build(9)
+    assert [bool(layer.columns.any()) for layer in layers] == [False] * 6 + [True] * 2 + [False]
+    (record,) = caplog.records
+    assert "nothing downwards in 7 of 9 layers" in record.getMessage()
+    assert "attention.interleave_rule=block attention.interleave_scope=head" in record.getMessage()
+
+
 def test_only_an_aligned_sort_has_a_reference_channel() -> None:
     with pytest.raises(ValueError, match=r"set attention\.reference=channel0"):
         make(CSP).reference_channel(torch.zeros(1, 12, 8))
