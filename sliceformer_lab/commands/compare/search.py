@@ -49,6 +49,7 @@ class Points:
 
     points: tuple[Point, ...]
     random: tuple[str, ...] | None  # options besides the rate that random points have; None: a grid of rates
+    extensions: int = 0  # how often it grew
 
     @property
     def low(self) -> float:
@@ -76,7 +77,7 @@ class Points:
                 points += _draw_points(NEW_DRAWS, *ends, self.random, seed=len(points))
             else:
                 points += [Point(float(f"{end / f if side == 'low' else end * f:.6g}")) for f in BEYOND]
-        return Points(tuple(points), self.random)
+        return Points(tuple(points), self.random, self.extensions + 1)
 
 
 def first_points(rates: Sequence[float], own: Sequence[float], trials: int, search: Search) -> Points:

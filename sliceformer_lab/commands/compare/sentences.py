@@ -107,7 +107,7 @@ def limits_of(found: Comparison) -> list[str]:
             "test difference do not overlap"
         )
     if edge := [name for name, is_at in found.tuning.at_edge.items() if is_at and found.tuning.learned[name]]:
-        limits.append(f"at the edge of the learning rates after two extensions: {list_names(edge)}")
+        limits.append(f"at the edge of the learning rates{_after(found.tuning.points.extensions)}: {list_names(edge)}")
     if len(found.tuning.points.points) == 1:
         limits.append(f"not tuned: all rows have the learning rate {found.tuning.points.low:g}")
     for name in found.options.names:
@@ -214,6 +214,11 @@ def p_phrase(p: float | None) -> str:
 def list_names(names: Sequence[str]) -> str:
     """Names as part of a sentence: a, b and c."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _after(extensions: int) -> str:
+    """How often the list of rates grew, as the end of a phrase: ` after 2 extensions`."""
+    return f" after {extensions} extension{'s' if extensions > 1 else ''}" if extensions else ""
 
 
 def _units(found: Comparison) -> str:

@@ -112,7 +112,10 @@ class Rounds:
     scores: ExampleScores
 
     def tune(self) -> Tuning:
-        """Run all trials. Each growth brings the same new points to every row that learns."""
+        """Run all trials. Each growth brings the same new points to every row.
+
+        Growth reads the tuning seeds only, so the same command, given again, finds the same points.
+        """
         own = [row.own_rate for row in self.rows]
         points = first_points(self.options.rates, own, self.options.trials, self.options.search)
         self._run_trials(points.points)
@@ -126,7 +129,7 @@ class Rounds:
             log.info(f"{self.word}: a best rate is at the {' and the '.join(sides)} end, so every row gets more trials")
             self._run_trials([point for point in points.points if point not in known])
         self._decide(self._tuning(points))
-        return self._tuning(points)
+        return self._tuning(points, decided=True)
 
     def choose_ways(self, tuning: Tuning) -> dict[str, dict[str, float]]:
         """Try each row's ways to equal parameters at its chosen values, and give it the best one on validation."""
@@ -171,8 +174,8 @@ class Rounds:
         ]
         self.jobs.run(jobs)
 
-    def _tuning(self, points: Points) -> Tuning:
-        return tuning_of(self.folder, self.rows, points, self.goal, self.scores)
+    def _tuning(self, points: Points, *, decided: bool = False) -> Tuning:
+        return tuning_of(self.folder, self.rows, points, self.goal, self.scores, decided=decided)
 
     def _run_trials(self, points: Sequence[Point]) -> None:
         seeds = self.options.tuning_seeds

@@ -32,14 +32,39 @@ class Tuning:
     weaker: Mapping[str, str]  # rows that only differ in positions from a better one, with the reason
 
 
-def tuning_of(folder: Path, rows: Sequence[ComparedRow], points: Points, wanted: Goal, scores: ExampleScores) -> Tuning:
-    """The trials as their folders show them. A run that diverged or ended below chance counts as chance.
+def tuning_of(
+    folder: Path, rows: Sequence[ComparedRow], points: Points, wanted: Goal, scores: ExampleScores, *, decided: bool
+) -> Tuning:
+    """The trials as their folders show them: with the tuning seeds, and once it is `decided`, the deciding seed too.
+
+    What has learned depends on the tuning seeds only.
+    """
+    first = _trials_of(folder, rows, points, wanted, with_deciding=False)
+    trials = _trials_of(folder, rows, points, wanted, with_deciding=True) if decided else first
+    chosen = {row.name: chosen_trial(trials[row.name], wanted.sign, row.own_rate) for row in rows}
+    return Tuning(
+        points,
+        trials,
+        chosen,
+        {row.name: _has_learned(folder, row, first[row.name], wanted, scores) for row in rows},
+        {name: one is not None and points.side_of(one.point) is not None for name, one in chosen.items()},
+        weaker_positions({row.name: chosen[row.name] for row in rows[1:]}, wanted.sign),
+    )
+
+
+def _trials_of(
+    folder: Path, rows: Sequence[ComparedRow], points: Points, wanted: Goal, *, with_deciding: bool
+) -> dict[str, tuple[Trial, ...]]:
+    """The trials of each row. A run that diverged or ended below chance counts as chance.
 
     Where chance is unknown, the worst finished run of all rows takes its place.
     """
     values = {
         row.name: [
-            [_validation(folder, row.trial(point, seed)) for seed in tried_seeds(folder, row, point)]
+            [
+                _validation(folder, row.trial(point, seed))
+                for seed in (tried_seeds(folder, row, point) if with_deciding else row.options.tuning_seeds)
+            ]
             for point in points.points
         ]
         for row in rows
@@ -52,19 +77,10 @@ def tuning_of(folder: Path, rows: Sequence[ComparedRow], points: Points, wanted:
         known = [worst if value is None or wanted.sign * (value - worst) < 0 else value for value in found]
         return Trial(point, tuple(known), lost=sum(value is None for value in found))
 
-    trials = {
+    return {
         name: tuple(trial(point, found) for point, found in zip(points.points, each, strict=True))
         for name, each in values.items()
     }
-    chosen = {row.name: chosen_trial(trials[row.name], wanted.sign, row.own_rate) for row in rows}
-    return Tuning(
-        points,
-        trials,
-        chosen,
-        {row.name: _has_learned(folder, row, trials[row.name], chance, wanted, scores) for row in rows},
-        {name: one is not None and points.side_of(one.point) is not None for name, one in chosen.items()},
-        weaker_positions({row.name: chosen[row.name] for row in rows[1:]}, wanted.sign),
-    )
 
 
 def weaker_positions(chosen: Mapping[str, Trial | None], sign: float) -> dict[str, str]:
@@ -101,17 +117,16 @@ def best_way(folder: Path, row: ComparedRow, point: Point, wanted: Goal) -> tupl
     return best, {" ".join(way) or "as configured": mean for way, mean in means.items()}
 
 
-def _has_learned(
-    folder: Path, row: ComparedRow, trials: Sequence[Trial], chance: float | None, wanted: Goal, scores: ExampleScores
-) -> bool:
+def _has_learned(folder: Path, row: ComparedRow, trials: Sequence[Trial], wanted: Goal, scores: ExampleScores) -> bool:
     """Whether some trial is above the constant predictor on validation, by one-sided intervals over examples and seeds.
 
     Together they cover 95 %, so each of k trials has a level of 5 % / k. Without predictions they are over seeds.
     """
+    chance = _chance(row.spec, wanted)
     for one in trials:
         if not one.usable:
             continue
-        jobs = [row.trial(one.point, seed) for seed in tried_seeds(folder, row, one.point)]
+        jobs = [row.trial(one.point, seed) for seed in row.options.tuning_seeds]
         runs = [run for job in jobs if (run := record_of(folder / job.name)) is not None and run.status == "ok"]
         estimate = scores.above_constant(runs, f"val/{wanted.monitor}", wanted.sign)
         if estimate is None and chance is None:
