@@ -52,12 +52,19 @@ def default_margin(options: CompareOptions, task: str, metric: str) -> Margin:
 
 
 def declare(
-    folder: Path, word: str, options: CompareOptions, metric: str, margin: Margin, facts_of_rows: Mapping[str, Any]
+    folder: Path,
+    word: str,
+    options: CompareOptions,
+    metric: str,
+    margin: Margin,
+    facts_of_rows: Mapping[str, Any],
+    operators: Mapping[str, str],
 ) -> dict[str, Any]:
     """Write WORD.json, or find that it declares the same; returns its content, with its time and a digest of all else.
 
     Raises ConfigError.
-    `facts_of_rows` are the task, the recipe's own learning rates and the digests of the data.
+    `facts_of_rows` are the task, the recipe's own learning rates and the digests of the data; `operators` are the
+    digests of the rows' attentions.
     """
     chosen = {key: value for key, value in asdict(options).items() if key not in ("folder", "force_time", "retry")}
     chosen["words"] = sorted(word for word in options.words if not word.startswith("paths."))
@@ -70,10 +77,11 @@ def declare(
         "options": json.loads(json.dumps(chosen)),
         **facts_of_rows,
     }
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+    content = json.dumps([facts, dict(operators)], sort_keys=True)
+    digest = hashlib.sha256(content.encode()).hexdigest()[:12]
     now = datetime.now().astimezone().isoformat(timespec="seconds")
     of_this_start = {"digest": digest, "time": now, "commit": git_commit()}
-    return record_plan(folder / f"{word}.json", facts, of_this_start)
+    return record_plan(folder / f"{word}.json", facts, of_this_start, operators)
 
 
 def seeds_warning(options: CompareOptions) -> str | None:

@@ -15,6 +15,7 @@ from sliceformer_lab.commands.compare.compare_rows import ComparedRow, checked_r
 from sliceformer_lab.commands.compare.declaration import declare, default_margin, seeds_warning
 from sliceformer_lab.commands.compare.equal_time import give_equal_time
 from sliceformer_lab.commands.compare.examples import ExampleScores
+from sliceformer_lab.commands.compare.operator_digests import operator_digest
 from sliceformer_lab.commands.compare.results import Comparison
 from sliceformer_lab.commands.compare.search import (
     MAX_GROWTHS,
@@ -55,7 +56,8 @@ def run(word: str, options: CompareOptions, launcher: Launcher) -> None:
         margin = default_margin(options, task, metric)
         own = {row.name: row.own_rate for row in rows}
         facts = {"task": task, "own_rates": own, "data": digests_of(data)}
-        declaration = declare(folder, word, options, metric, margin, facts)
+        operators = {row.name: operator_digest(row.config["attention"]) for row in rows}
+        declaration = declare(folder, word, options, metric, margin, facts, operators)
         log.info(
             f"{word}: {options.subject} against {', '.join(options.others)}; declared as {declaration['digest']} at "
             f"{declaration['time']}\n  in {folder}\n  if it is stopped, the same command goes on"

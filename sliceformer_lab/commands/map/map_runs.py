@@ -9,6 +9,7 @@ from pathlib import Path
 from sliceformer_lab.cli.run_jobs import JobsInSteps
 from sliceformer_lab.cli.run_sweep import measure_job
 from sliceformer_lab.commands.compare.declaration import PROTOCOL
+from sliceformer_lab.commands.compare.operator_digests import operator_digest
 from sliceformer_lab.commands.compare.steps import REPORT, RUNS, modules_of
 from sliceformer_lab.commands.map.cells import Cell, checked_cells
 from sliceformer_lab.commands.map.map_options import MapOptions
@@ -31,7 +32,8 @@ def run(options: MapOptions, launcher: Launcher) -> None:
     folder = Path(options.folder).expanduser().resolve()
     cells, configs = checked_cells(options)
     with lock_folder(folder):
-        record_plan(folder / PLAN, _facts(options), {})
+        operators = {one["names"]["attention"]: operator_digest(one["attention"]) for one in configs}
+        record_plan(folder / PLAN, _facts(options), {}, operators)
         _announce(cells, folder)
         try:
             MapRounds(options, cells, folder / RUNS, launcher, modules_of(configs)).run()

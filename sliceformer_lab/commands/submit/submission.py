@@ -11,18 +11,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sliceformer_lab.attention import Attention
 from sliceformer_lab.attention.contract import CHECKS
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
 from sliceformer_lab.commands.benchmark.machine import machine
 from sliceformer_lab.commands.benchmark.run_suite import run as run_benchmark
 from sliceformer_lab.commands.check.run_checks import run as check_contract
+from sliceformer_lab.commands.compare.operator_digests import source_digests
 from sliceformer_lab.commands.compare.steps import REPORT, RUNS
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.commands.map.map_runs import run as run_map
 from sliceformer_lab.commands.submit.submit_options import SubmitOptions
 from sliceformer_lab.config.compose import load_option
-from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import allowed_too
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.commit import git_commit
@@ -60,7 +59,7 @@ def submit(options: SubmitOptions, launcher: Launcher) -> Line:
         "format": FORMAT,
         "options": {key: value for key, value in asdict(options).items() if key != "folder"},
         "node": node,
-        "sources": _source_digests(node),
+        "sources": source_digests(node),
         "rules": [str(inspect.getdoc(check)).splitlines()[0] for check in CHECKS],  # all of them kept
         "growth": {"seconds": seconds, "exponent": _exponent(seconds), "machine": facts},
         "probes": {cell["probe"]: _probe(cell) for cell in cells},
@@ -107,13 +106,6 @@ def read_line(file: Path) -> Line:
     if not is_sound:
         raise LabError(f"{file}: the last line does not fit its digest: it was edited, or another version wrote it")
     return line
-
-
-def _source_digests(node: Mapping[str, Any]) -> dict[str, str]:
-    """sha256 of the files of an attention's classes, without the one that all attentions share."""
-    kinds = {kind for layer in attention_nodes(node) for kind in layer.target.__mro__ if issubclass(kind, Attention)}
-    files = {kind.__module__: inspect.getfile(kind) for kind in kinds - {Attention}}
-    return {module: hashlib.sha256(Path(file).read_bytes()).hexdigest() for module, file in sorted(files.items())}
 
 
 def _test_digests(runs: Path) -> list[str]:

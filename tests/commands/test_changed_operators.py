@@ -1,0 +1,85 @@
+"""A folder of runs does not go on with an operator whose code or options have changed since."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.written_runs import WrittenRuns
+
+from sliceformer_lab.commands.compare import steps
+from sliceformer_lab.commands.compare.compare_options import CompareOptions
+from sliceformer_lab.commands.map import map_runs
+from sliceformer_lab.commands.map.map_options import MapOptions
+from sliceformer_lab.commands.submit import submission
+from sliceformer_lab.commands.submit.submit_options import SubmitOptions
+from sliceformer_lab.config.compose import with_conf_folders
+from sliceformer_lab.config.schema import ConfigError, allowed_targets
+
+CODE = """
+from sliceformer_lab.attention import ALONE, Attention
+
+
+class Reverse(Attention):
+    accepts_padding = False
+    complexity = "N C"
+    source = "example"
+
+    def mix(self, v, q=None, k=None, given=ALONE):
+        return v.flip(1)
+"""
+
+
+@pytest.fixture
+def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The file of the user's operator `changing`, which may be used."""
+    file, options = tmp_path / "changing_operator.py", tmp_path / "conf" / "attention" / "changing.yaml"
+    file.write_text(CODE)
+    options.parent.mkdir(parents=True)
+    options.write_text("# Mirrors the tokens.\n_target_: changing_operator.Reverse\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with allowed_targets(["changing_operator."]), with_conf_folders([tmp_path / "conf"]):
+        yield file
+    sys.modules.pop("changing_operator", None)
+
+
+def test_a_map_of_a_changed_operator_is_refused_and_one_of_other_operators_goes_on(code: Path, tmp_path: Path) -> None:
+    def draw(*attentions: str) -> list[str]:
+        launcher = WrittenRuns(lambda _: 0.995)
+        map_runs.run(MapOptions(folder=str(tmp_path / "map"), attentions=attentions, probes=("count",)), launcher)
+        return launcher.done
+
+    assert draw("changing") and not draw("changing")
+    code.write_text(CODE.replace("flip(1)", "flip(2)"))
+    with pytest.raises(ConfigError, match=r"holds results of map that differs in the code of changing; choose another"):
+        draw("changing", "csp")
+    assert all("csp" in name for name in draw("csp"))
+
+
+def test_an_audit_against_a_changed_operator_is_refused(code: Path, tmp_path: Path) -> None:
+    def audit() -> None:
+        launcher = WrittenRuns(lambda words: (0.9 if words["attention"] == "csp" else 0.8) + int(words["seed"]) / 9e4)
+        words = (f"paths.data={tmp_path / 'data'}",)
+        options = CompareOptions(subject="csp", against=("changing",), seeds=3, words=words, folder=str(tmp_path / "a"))
+        steps.run("audit", options, launcher)
+
+    audit()
+    code.write_text(CODE.replace("flip(1)", "flip(2)"))
+    with pytest.raises(ConfigError, match=r"holds results of audit that differs in the code of changing; choose"):
+        audit()
+
+
+def test_a_line_is_not_written_from_the_runs_of_an_operator_that_has_changed(
+    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submission, "check_contract", lambda *_: None)
+    monkeypatch.setattr(submission, "run_benchmark", lambda *_: [])
+    options = SubmitOptions(subject="changing", probes=("count",), sizes=(16, 32), folder=str(tmp_path / "mine"))
+    line = submission.submit(options, WrittenRuns(lambda _: 0.995))
+    assert line["probes"]["count"]["score"] == pytest.approx(0.985)
+    code.write_text(CODE.replace("flip(1)", "flip(2)"))
+    with pytest.raises(ConfigError, match=r"mine.map holds results of map that differs in the code of changing"):
+        submission.submit(options, WrittenRuns(lambda _: 0.2))
+    assert submission.read_line(tmp_path / "mine" / submission.LINE)["digest"] == line["digest"]
