@@ -106,6 +106,14 @@ def test_a_third_seed_decides_between_rates_that_two_disagree_on(tmp_path: Path)
     assert draw(tmp_path, again, attentions=("csp",)) == [cell] and again.done == []
 
 
+def test_a_third_seed_below_the_mark_leaves_no_cell_empty(tmp_path: Path) -> None:
+    scores = {"0.003": (0.995, 0.98, 0.985), "0.01": (0.992, 0.989, 0.98)}  # .01 solves with the mean of two seeds
+    launcher = WrittenRuns(lambda words: scores[words["optim.lr"]][min(int(words["seed"]), 2)])
+    (cell,) = draw(tmp_path, launcher, attentions=("csp",))
+    assert {run["seed"] for run in cell["tuning"]} == {0, 1, 2}
+    assert cell["rate"] == 1e-2 and cell["score"] == pytest.approx(0.97)
+
+
 def test_a_stopped_map_shows_what_it_has_and_goes_on_without_repeating_a_run(tmp_path: Path) -> None:
     early = WrittenRuns(rising, killed_at=3)
     with pytest.raises(Interrupted):

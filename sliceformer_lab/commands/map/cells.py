@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from sliceformer_lab.commands.compare.compare_rows import OF_RUNS, OF_TRIALS, checked_row
@@ -90,10 +91,11 @@ def next_trial(
     """The learning rate to try next and the number of its tuning seed; None if the choice can be made.
 
     The rates get the first seed in their order, until one solves the probe with both. If none does, the best ones above
-    chance get the second, if there are several. All cells follow this rule with one list.
+    chance get the second, if there are several. All cells follow this rule with one list. A third seed, which decides
+    between two rates, changes nothing here: the choice can still be made.
     """
     first = {trial.point.rate: trial.scores[0] for trial in trials}
-    confirmed = {trial.point.rate: trial.mean for trial in trials if len(trial.scores) > 1}
+    confirmed = {trial.point.rate: fmean(trial.scores[:2]) for trial in trials if len(trial.scores) > 1}
     if any(mean >= SOLVED for mean in confirmed.values()):
         return None
     if solved := [rate for rate, score in first.items() if score >= SOLVED and rate not in confirmed]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
@@ -71,7 +71,7 @@ class Result:
     @property
     def contested_rates(self) -> list[float]:
         """The learning rates that the seeds disagree on, between which a further one decides."""
-        seen_twice = [trial for trial in self.trials if len(trial.scores) > 1]
+        seen_twice = [replace(trial, scores=trial.scores[:2]) for trial in self.trials if len(trial.scores) > 1]
         return [point.rate for point in contested_points(seen_twice, 1.0, self.cell.options.rates[0])]
 
     @property
