@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from sliceformer_lab.commands.submit.submission import digest_line
@@ -18,9 +19,9 @@ INTRODUCTION = """\
 # Leaderboard
 
 What authors have submitted, one line of `submit` a row. A row keeps every rule of the contract. The rest is the mean
-test accuracy on each probe (in brackets: lowest and highest seed), and p of N^p, fitted to the time of a layer at its
-two longest inputs. It is a profile, not a ranking: there is no mean over probes, and the order of the rows
-is that of their names.
+test accuracy on each probe (in brackets: lowest and highest seed; one that diverged counts as chance), and p of N^p,
+fitted to the time of a layer at its two longest inputs. It is a profile, not a ranking: there is no mean over probes,
+and the order of the rows is that of their names.
 
 ```bash
 sliceformer-lab submit attention=csp       # writes outputs/submissions/csp/submission.jsonl
@@ -65,8 +66,10 @@ def _score(cell: Mapping[str, Any] | None) -> str:
         return ""
     if cell["score"] is None:
         return str(cell["reason"] or "no score")
-    low, high = min(cell["scores"]), max(cell["scores"])
-    return f"{_short(cell['score'])} [{_short(low)}, {_short(high)}]"
+    scores = [cell["chance"] if score is None else score for score in cell["scores"]]  # None: it diverged
+    diverged = cell["scores"].count(None)
+    text = f"{_short(fmean(scores))} [{_short(min(scores))}, {_short(max(scores))}]"
+    return f"{text}, {diverged} diverged" if diverged else text
 
 
 def _facts(row: Mapping[str, Any]) -> list[str]:

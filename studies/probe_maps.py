@@ -259,14 +259,14 @@ def _sizes(cells: Iterable[Line | None]) -> str:
 def _shown(cell: Line | None) -> str:
     if cell is None:
         return "–"
-    scores = [run["value"] for run in cell["reporting"] if run["value"] is not None]
-    if not scores:
+    floors = Floors(cell["chance"], cell["bag_level"])
+    result = _result(cell["attention"], cell["probe"], OPTIONS, cell, floors)
+    if not (scores := result.scores):
         return "cannot run" if cell["reason"] else "–"
     text = format_score(fmean(scores))
     if format_score(min(scores)) != format_score(max(scores)):
         text += f" [{format_score(min(scores))}, {format_score(max(scores))}]"
-    floors = Floors(cell["chance"], cell["bag_level"])
-    star = "*" if _result(cell["attention"], cell["probe"], OPTIONS, cell, floors).at_edge else ""
+    star = "*" if result.at_edge else ""
     return text + star + (f" ({cell['steps']:g} steps)" if cell["steps"] is not None else "")
 
 

@@ -71,6 +71,18 @@ def test_an_audit_against_a_changed_operator_is_refused(code: Path, tmp_path: Pa
         audit()
 
 
+def test_a_line_keeps_a_seed_that_diverged_and_counts_it_as_chance(
+    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submission, "check_contract", lambda *_: None)
+    monkeypatch.setattr(submission, "run_benchmark", lambda *_: [])
+    options = SubmitOptions(subject="changing", probes=("count",), sizes=(16, 32), folder=str(tmp_path / "mine"))
+    line = submission.submit(options, WrittenRuns(lambda words: None if words["seed"] == "101" else 0.995))
+    cell = line["probes"]["count"]
+    assert cell["scores"] == [0.985, None, 0.985] and cell["steps"] is None
+    assert cell["score"] == pytest.approx((2 * 0.985 + cell["chance"]) / 3)
+
+
 def test_a_line_is_not_written_from_the_runs_of_an_operator_that_has_changed(
     code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -175,6 +175,16 @@ def test_a_rate_that_diverges_counts_as_tried_and_as_chance(tmp_path: Path) -> N
     assert "lr 0.01, seed 0: diverged, the training loss became nan" in (tmp_path / "report" / "map.md").read_text()
 
 
+def test_a_reporting_run_that_diverges_counts_as_chance_and_its_probe_as_not_solved(tmp_path: Path) -> None:
+    launcher = WrittenRuns(lambda words: None if words["seed"] in ("100", "102") else 0.995)
+    (cell,) = draw(tmp_path, launcher, attentions=("csp",), seeds=3)
+    chance = 1 / 32
+    assert cell["score"] == pytest.approx((2 * chance + 0.985) / 3) and cell["steps"] is None
+    text = (tmp_path / "report" / "map.md").read_text()
+    assert "- csp solves in part recall (.349; 2 of 3 runs diverged and count as chance)." in text
+    assert "| csp | .349 [.031, .985] (2 diverged) |" in text
+
+
 def test_a_failed_run_is_named_and_waits_for_retry(tmp_path: Path) -> None:
     launcher = WrittenRuns(lambda words: -1 if words["attention"] == "csp" else 0.03)
     with pytest.raises(LabError, match=r"1 of 2 runs of this map failed.*its process died twice.*retry=true"):

@@ -9,6 +9,13 @@ import leaderboard
 import pytest
 
 
+def test_a_seed_that_diverged_counts_as_chance() -> None:
+    cell = {"score": 0.985, "scores": [0.985, None], "chance": 0.031, "reason": None}  # of a line that dropped it
+    line = {"options": {"subject": "mine", "level": "easy", "seeds": 2}, "probes": {"recall": cell}}
+    shown = leaderboard.page([{**line, "growth": {"exponent": None}, "digest": "0a1b"}])
+    assert "| `mine` | .508 [.031, .985], 1 diverged | 2 |" in shown
+
+
 def test_a_line_is_a_row_with_its_scores_and_an_edited_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,8 +100,14 @@ class Result:
 
     @property
     def scores(self) -> list[float]:
-        """The test score of each reporting seed that has ended."""
-        return [run.value for run in self.reporting if run.value is not None]
+        """The test score of each reporting seed that has ended; one that diverged has the score of chance."""
+        known = [self.chance if run.status == "diverged" else run.value for run in self.reporting]
+        return [score for score in known if score is not None]
+
+    @property
+    def diverged(self) -> int:
+        """The reporting seeds that diverged."""
+        return sum(run.status == "diverged" for run in self.reporting)
 
     @property
     def mean(self) -> float | None:
@@ -111,9 +117,8 @@ class Result:
     @property
     def steps(self) -> float | None:
         """Median of the steps to .99; None unless every reporting run that has ended reached it."""
-        found = [run.steps for run in self.reporting if run.value is not None]
-        reached = [steps for steps in found if steps is not None]
-        return median(reached) if reached and len(reached) == len(found) else None
+        reached = [run.steps for run in self.reporting if run.value is not None and run.steps is not None]
+        return median(reached) if reached and len(reached) == len(self.scores) else None
 
     @property
     def parameters(self) -> int | None:

@@ -153,7 +153,8 @@ def _score(result: Result) -> str:
     spread = f" [{format_score(min(scores))}, {format_score(max(scores))}]" if len(scores) > 1 else ""
     steps = f" ({steps_shown(result)})" if steps_shown(result) else ""
     missing = f" ({len(scores)} of {seeds} seeds)" if len(scores) < seeds else ""
-    return f"{format_score(result.mean)}{spread}{steps}{missing}"
+    diverged = f" ({result.diverged} diverged)" if result.diverged else ""
+    return f"{format_score(result.mean)}{spread}{steps}{missing}{diverged}"
 
 
 def run_table(found: Map) -> Rows:
@@ -184,6 +185,8 @@ def _sentence(attention: str, results: Sequence[Result]) -> str:
     found: dict[str, list[str]] = {verb: [] for verb in VERBS}
     for result in results:
         verb, detail = _verdict(result)
+        if result.diverged:
+            detail += f"; {result.diverged} of {len(result.scores)} runs diverged and count as chance"
         found[verb].append(f"{result.cell.probe}{f' ({detail})' if detail else ''}")
     return f"{attention} {'; '.join(f'{verb} {list_names(probes)}' for verb, probes in found.items() if probes)}."
 

@@ -115,6 +115,7 @@ def _test_digests(runs: Path) -> list[str]:
 
 
 def _probe(cell: Mapping[str, Any]) -> Line:
+    """What a line keeps of a cell; of the single scores, one that diverged is None, and counts as chance in `score`."""
     scores = [run["value"] for run in cell["reporting"]]
     return {key: cell[key] for key in ("reason", "rate", "score", "steps", "chance", "bag_level")} | {"scores": scores}
 
