@@ -97,8 +97,11 @@ def limits_of(found: Comparison) -> list[str]:
     if found.changed_after_looking:
         seen = [f"{name} with other {list_names(options)}" for name, options in found.changed_after_looking.items()]
         limits.append(f"test scores of {list_names(seen)} had been seen before")
-    if any(one.against == "identity" and one.verdict in (*OPEN, "equivalent") for one in found.outcomes):
+    beside_no_mixing = next((one.verdict for one in found.outcomes if one.against == "identity"), None)
+    if beside_no_mixing == "equivalent":
         limits.append("not better than no mixing, so this task at this size does not test an operator")
+    elif beside_no_mixing in OPEN:
+        limits.append("not shown to be better than no mixing")
     if reference := unreached_reference(found):
         limits.append(reference)
     if split := [one.against for one in found.outcomes if one.depends_on_split]:
