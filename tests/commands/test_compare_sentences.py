@@ -43,3 +43,13 @@ def test_only_an_equivalent_row_without_mixing_says_that_the_task_tests_no_opera
     open_ = audit(tmp_path / "open", undecided)
     assert open_["outcomes"][0]["verdict"] == "undecided"
     assert "; not shown to be better than no mixing" in open_["sentence"] and UNTESTED not in open_["sentence"]
+
+
+def test_untuned_runs_that_diverge_count_as_chance_and_are_counted(tmp_path: Path) -> None:
+    def accuracy(words: Words) -> float | None:
+        is_untuned = "optim.lr" not in words
+        return None if is_untuned and int(words["seed"]) > 100 else peaked({"optim.lr": "0.003", **words})
+
+    audit(tmp_path, accuracy, untuned=True)
+    (row,) = [line for line in page(tmp_path).splitlines() if line.startswith("| csp | ")][:1]
+    assert "| 23.18 (5 diverged) |" in row  # (89.1 + 5 * 10) / 6

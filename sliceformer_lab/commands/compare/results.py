@@ -15,6 +15,7 @@ from sliceformer_lab.commands.compare.declaration import Margin
 from sliceformer_lab.commands.compare.equal_time import Times
 from sliceformer_lab.commands.compare.examples import ExampleScores, paired_estimate
 from sliceformer_lab.commands.compare.reference_scores import mean_references, reference_scores
+from sliceformer_lab.commands.compare.search import Point
 from sliceformer_lab.commands.compare.trials_of_rows import Tuning, record_of
 from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, outcomes
 from sliceformer_lab.runs.collect import RunRecord
@@ -120,11 +121,10 @@ class Comparison:
                 changed.setdefault(one.attention, set()).update(nearest)
         return {name: sorted(options) for name, options in sorted(changed.items()) if options}
 
-    def untuned_scores(self, row: ComparedRow) -> list[float]:
-        """The test scores of a row with its recipe's own values."""
-        jobs = [row.reporting(self.options.axes[0], None, seed) for seed in self.options.reporting_seeds]
-        runs = [run for job in jobs if (run := record_of(self.folder / job.name)) is not None]
-        return [value for run in runs if (value := run.metric(self.metric)) is not None]
+    def untuned_scores(self, row: ComparedRow) -> tuple[list[float], int]:
+        """The test scores of a row with its recipe's own values, and how many of its runs diverged."""
+        runs, reasons = self._reported(row, self.options.axes[0], None)
+        return list(self._scores(runs, reasons).values()), len(reasons)
 
     def _result(self, axis: Axis) -> AxisResult:
         runs: dict[str, dict[int, RunRecord]] = {row.name: {} for row in self.rows}
@@ -133,17 +133,24 @@ class Comparison:
         for row in self.rows:
             is_reported = self.tuning.learned[row.name] and row.name not in self.tuning.weaker
             trial = self.tuning.chosen[row.name] if is_reported else None
-            reasons = []
-            for seed in self.options.reporting_seeds if trial and axis not in row.refused else ():
-                folder = self.folder / row.reporting(axis, trial.point if trial else None, seed).name
-                state, record = state_of(folder), record_of(folder)
-                if record is not None:
-                    runs[row.name][seed] = record
-                if state.status != "ok":
-                    reasons.append(f"seed {seed} {state.status}: {state.error}")
+            reasons: list[str] = []
+            if trial is not None and axis not in row.refused:
+                runs[row.name], reasons = self._reported(row, axis, trial.point)
             lost[row.name] = tuple(reasons)
             scores[row.name] = self._scores(runs[row.name], reasons)
         return AxisResult(axis, runs, scores, lost)
+
+    def _reported(self, row: ComparedRow, axis: Axis, point: Point | None) -> tuple[dict[int, RunRecord], list[str]]:
+        """The reporting runs of a row with these values, by seed, and why others have no score."""
+        runs, reasons = {}, []
+        for seed in self.options.reporting_seeds:
+            folder = self.folder / row.reporting(axis, point, seed).name
+            state, record = state_of(folder), record_of(folder)
+            if record is not None:
+                runs[seed] = record
+            if state.status != "ok":
+                reasons.append(f"seed {seed} {state.status}: {state.error}")
+        return runs, reasons
 
     def _scores(self, runs: Mapping[int, RunRecord], lost: Sequence[str]) -> dict[int, float]:
         """Test scores by seed. A row without any finished run has none; its diverged runs count as chance otherwise."""
