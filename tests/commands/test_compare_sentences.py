@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.written_runs import Words, WrittenRuns
 
-from sliceformer_lab.commands.compare import steps
+from sliceformer_lab.commands.compare import equal_time, steps
 from sliceformer_lab.commands.compare.compare_options import CompareOptions
+from sliceformer_lab.commands.compare.compare_rows import ComparedRow
+from sliceformer_lab.commands.compare.equal_time import Times
+from sliceformer_lab.training.timing import StepTime
 
 UNTESTED = "not better than no mixing, so this task at this size does not test an operator"
 
@@ -53,3 +57,22 @@ def test_untuned_runs_that_diverge_count_as_chance_and_are_counted(tmp_path: Pat
     audit(tmp_path, accuracy, untuned=True)
     (row,) = [line for line in page(tmp_path).splitlines() if line.startswith("| csp | ")][:1]
     assert "| 23.18 (5 diverged) |" in row  # (89.1 + 5 * 10) / 6
+
+
+def test_a_number_that_only_another_axis_has_is_named_with_that_axis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse_identity(rows: Sequence[ComparedRow]) -> int:
+        for row in rows:
+            row.ways = () if row.name == "identity" else ((),)
+            row.axis_words |= {} if row.name == "identity" else {"params": ()}
+            row.refused |= {"params": "no width has these parameters"} if row.name == "identity" else {}
+        return 100_000
+
+    times = Times(dict.fromkeys(("csp", "identity", "mha"), StepTime(1.0, 0.01)), 152, 19, 0.1, "here", None)
+    monkeypatch.setattr(equal_time, "measure_times", lambda _: times)
+    monkeypatch.setattr(steps, "solve_ways", refuse_identity)
+    best = {"csp": 0.9, "identity": 0.7}
+    found = audit(tmp_path, lambda words: peaked(words, best[words["attention"]]), axes=("params", "time"))
+    assert "(numbers at equal parameters)" in found["sentence"]
+    assert "identity (+20.00 ± 0.00 over seeds at equal time, 6 seeds; better only at equal time" in found["sentence"]

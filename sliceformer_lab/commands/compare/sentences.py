@@ -86,9 +86,10 @@ def _describe_withheld(found: Comparison, one: Outcome) -> str:
 
 
 def _describe_difference(found: Comparison, one: Outcome) -> str:
-    """A compared row with its difference, in brackets that are left open."""
-    finding = first_finding(one)
-    return f"{one.against} ({format_difference(finding, found.metric)}, {len(finding.differences)} {_units(found)}"
+    """A compared row with its difference, in brackets that are left open; it names an axis that is not the first."""
+    axis, finding = next(iter(one.findings.items()))
+    at = "" if axis == found.options.axes[0] else f" at {AXIS_NAMES[axis]}"
+    return f"{one.against} ({format_difference(finding, found.metric)}{at}, {len(finding.differences)} {_units(found)}"
 
 
 def limits_of(found: Comparison) -> list[str]:
