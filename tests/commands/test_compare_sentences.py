@@ -14,6 +14,7 @@ from sliceformer_lab.commands.compare import equal_time, steps
 from sliceformer_lab.commands.compare.compare_options import CompareOptions
 from sliceformer_lab.commands.compare.compare_rows import ComparedRow
 from sliceformer_lab.commands.compare.equal_time import Times
+from sliceformer_lab.errors import NoVerdictError
 from sliceformer_lab.training.timing import StepTime
 
 UNTESTED = "not better than no mixing, so this task at this size does not test an operator"
@@ -76,3 +77,15 @@ def test_a_number_that_only_another_axis_has_is_named_with_that_axis(
     found = audit(tmp_path, lambda words: peaked(words, best[words["attention"]]), axes=("params", "time"))
     assert "(numbers at equal parameters)" in found["sentence"]
     assert "identity (+20.00 ± 0.00 over seeds at equal time, 6 seeds; better only at equal time" in found["sentence"]
+
+
+def test_the_order_before_and_after_tuning_is_that_of_rows_with_a_trial_that_finished(tmp_path: Path) -> None:
+    audit(
+        tmp_path / "two",
+        lambda words: None if words["attention"] == "mha" else peaked(words),
+        against=("identity", "mha"),
+    )
+    assert "On validation tuning does not change the order: csp > identity." in page(tmp_path / "two")
+    with pytest.raises(NoVerdictError):
+        audit(tmp_path / "one", lambda words: None if words["attention"] == "identity" else peaked(words))
+    assert "On validation tuning" not in page(tmp_path / "one")

@@ -153,7 +153,7 @@ def _margin(found: Comparison) -> str:
 def page_notes(found: Comparison) -> list[str]:
     """Remarks that are no part of the sentence."""
     notes = [missing] if (missing := missing_rows(found)) else []
-    notes += [order_note(found)] if len(found.rows) > 1 else []
+    notes += [order] if (order := order_note(found)) else []
     commits = sorted({str(run.summary.get("git_commit")) for run in found.runs})
     if len(commits) > 1:
         notes.append(f"Runs of different versions of the code: {', '.join(commits)}.")

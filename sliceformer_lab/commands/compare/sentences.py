@@ -141,14 +141,17 @@ def unreached_reference(found: Comparison) -> str | None:
     return f"no row reaches {name} without a network ({number(scores[name], found.metric)})"
 
 
-def order_note(found: Comparison) -> str:
-    """Whether tuning changes the order of the rows on validation."""
+def order_note(found: Comparison) -> str | None:
+    """Whether tuning changes the order of the rows on validation; None if all trials of all rows but one diverged."""
     tuning, sign = found.tuning, found.goal.sign
+    best = {name: one.mean for name, one in tuning.chosen.items() if one is not None}
     own = {
         row.name: next(one.mean for one in tuning.trials[row.name] if one.point.rate == row.own_rate)
         for row in found.rows
+        if row.name in best
     }
-    best = {name: one.mean for name, one in tuning.chosen.items() if one is not None}
+    if len(own) < 2:
+        return None
     orders = [" > ".join(sorted(each, key=lambda name: -sign * each[name])) for each in (own, best)]
     if orders[0] == orders[1]:
         return f"On validation tuning does not change the order: {orders[0]}."
