@@ -14,6 +14,7 @@ from sliceformer_lab.commands.compare import equal_time, steps
 from sliceformer_lab.commands.compare.compare_options import CompareOptions
 from sliceformer_lab.commands.compare.compare_rows import ComparedRow
 from sliceformer_lab.commands.compare.equal_time import Times
+from sliceformer_lab.commands.compare.sentences import p_value
 from sliceformer_lab.errors import NoVerdictError
 from sliceformer_lab.training.timing import StepTime
 
@@ -89,3 +90,19 @@ def test_the_order_before_and_after_tuning_is_that_of_rows_with_a_trial_that_fin
     with pytest.raises(NoVerdictError):
         audit(tmp_path / "one", lambda words: None if words["attention"] == "identity" else peaked(words))
     assert "On validation tuning" not in page(tmp_path / "one")
+
+
+@pytest.mark.parametrize(
+    ("p", "text"),
+    [
+        (None, "–"),
+        (0.0004, "< .001"),
+        (0.012, "0.012"),
+        (0.0496, "0.0496"),
+        (0.04996, "0.04996"),
+        (0.05, "0.050"),
+        (0.0504, "0.050"),
+    ],
+)
+def test_a_p_value_below_five_percent_looks_below_it(p: float | None, text: str) -> None:
+    assert p_value(p) == text

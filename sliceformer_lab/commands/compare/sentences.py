@@ -8,6 +8,7 @@ from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, COMPULS
 from sliceformer_lab.commands.compare.results import Comparison
 from sliceformer_lab.commands.compare.verdicts import OPEN, Finding, Outcome
 from sliceformer_lab.measures.metric_scale import PERCENT, factor_of
+from sliceformer_lab.measures.statistics import LEVEL
 
 PUBLIC = ("lra_", "peptides_")  # tasks with one public test set
 VERBS = {"better": "is better than", "worse": "is worse than", "equivalent": "is equivalent to"}
@@ -208,8 +209,11 @@ def half_width(finding: Finding, metric: str) -> str:
 
 
 def p_value(p: float | None) -> str:
-    """A p value with three decimals."""
-    return "–" if p is None else "< .001" if p < 0.001 else f"{p:.3f}"
+    """A p value with three decimals, or as many as show on which side of 5 % it is."""
+    if p is None:
+        return "–"
+    texts = (f"{p:.{decimals}f}" for decimals in range(3, 17))
+    return "< .001" if p < 0.001 else next((text for text in texts if (float(text) < LEVEL) == (p < LEVEL)), f"{p}")
 
 
 def p_phrase(p: float | None) -> str:
