@@ -15,6 +15,8 @@ from sliceformer_lab.commands.compare.compare_options import CompareOptions
 from sliceformer_lab.commands.compare.compare_rows import ComparedRow
 from sliceformer_lab.commands.compare.equal_time import Times
 from sliceformer_lab.commands.compare.sentences import p_value
+from sliceformer_lab.commands.map import map_runs
+from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.errors import NoVerdictError
 from sliceformer_lab.training.timing import StepTime
 
@@ -106,3 +108,29 @@ def test_the_order_before_and_after_tuning_is_that_of_rows_with_a_trial_that_fin
 )
 def test_a_p_value_below_five_percent_looks_below_it(p: float | None, text: str) -> None:
     assert p_value(p) == text
+
+
+def set_commit(run: Path, commit: str) -> None:
+    """Makes a run one of this commit."""
+    file = run / "summary.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"git_commit": commit}))
+
+
+def test_trials_of_another_commit_than_the_reporting_runs_are_named(tmp_path: Path) -> None:
+    found = audit(tmp_path, peaked)
+    assert len(found["commits"]) == 1 and "different versions of the code" not in page(tmp_path)
+    runs = tmp_path / "audit" / "runs"
+    set_commit(min(runs.glob("trial-csp-*")), "0ther")
+    assert set(audit(tmp_path, peaked)["commits"]) == {*found["commits"], "0ther"}
+    assert "Runs of different versions of the code: 0ther, " in page(tmp_path)
+
+
+def test_a_map_names_the_commits_of_its_runs_if_they_are_several(tmp_path: Path) -> None:
+    options = MapOptions(folder=str(tmp_path), attentions=("csp",), probes=("count",), seeds=2)
+    pages = []
+    for _ in range(2):
+        map_runs.run(options, WrittenRuns(lambda _: 0.995))
+        pages.append((tmp_path / "report" / "map.md").read_text())
+        set_commit(tmp_path / "runs" / "count-csp-lr0.003-trial0", "first")
+        set_commit(tmp_path / "runs" / "count-csp-lr0.003-seed100", "second")
+    assert "different versions" not in pages[0] and ", first, second." in pages[1]

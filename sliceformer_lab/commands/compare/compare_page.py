@@ -20,7 +20,14 @@ from sliceformer_lab.commands.compare.compare_tables import (
 )
 from sliceformer_lab.commands.compare.draw import draw_differences, draw_learning_rates
 from sliceformer_lab.commands.compare.results import Comparison
-from sliceformer_lab.commands.compare.sentences import amount, missing_rows, order_note, unit, verdict_sentence
+from sliceformer_lab.commands.compare.sentences import (
+    amount,
+    missing_rows,
+    order_note,
+    unit,
+    verdict_sentence,
+    version_note,
+)
 from sliceformer_lab.runs.files import write_json, write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 from sliceformer_lab.training.results.observers import Observer
@@ -154,10 +161,7 @@ def page_notes(found: Comparison) -> list[str]:
     """Remarks that are no part of the sentence."""
     notes = [missing] if (missing := missing_rows(found)) else []
     notes += [order] if (order := order_note(found)) else []
-    commits = sorted({str(run.summary.get("git_commit")) for run in found.runs})
-    if len(commits) > 1:
-        notes.append(f"Runs of different versions of the code: {', '.join(commits)}.")
-    return notes
+    return [*notes, *version_note(found.commits)]
 
 
 def as_json(found: Comparison) -> dict[str, Any]:
@@ -167,7 +171,7 @@ def as_json(found: Comparison) -> dict[str, Any]:
         "sentence": verdict_sentence(found),
         "command": command_of(found),
         "declaration": dict(found.declaration),
-        "commits": sorted({str(run.summary.get("git_commit")) for run in found.runs}),
+        "commits": found.commits,
         "outcomes": [asdict(one) | {"depends_on_split": one.depends_on_split} for one in found.outcomes],
         "axes": {
             result.axis: {

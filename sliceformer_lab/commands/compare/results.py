@@ -96,6 +96,12 @@ class Comparison:
         return list({run.folder: run for run in found}.values())
 
     @cached_property
+    def commits(self) -> list[str]:
+        """The versions of the code that the trials and the reporting runs are of."""
+        found = [run for place in sorted(self.folder.iterdir()) if (run := record_of(place)) is not None]
+        return sorted({str(run.summary.get("git_commit")) for run in found})
+
+    @cached_property
     def references(self) -> list[dict[str, Any]]:
         """The models without a network, the strongest last, with their mean over the splits of the runs."""
         seconds = sum(run.number("processor_seconds") or 0.0 for run in self.runs)

@@ -173,6 +173,11 @@ def missing_rows(found: Comparison) -> str | None:
     return f"Not compared with {list_names(absent)}, so no claim that the task needs {found.options.subject}."
 
 
+def version_note(commits: Sequence[str]) -> list[str]:
+    """A remark about runs of several commits; none if all are of one."""
+    return [f"Runs of different versions of the code: {', '.join(commits)}."] if len(commits) > 1 else []
+
+
 def first_finding(one: Outcome) -> Finding:
     """The numbers of the first axis."""
     return next(iter(one.findings.values()))

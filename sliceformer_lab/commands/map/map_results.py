@@ -147,6 +147,12 @@ class Map:
     results: Mapping[tuple[str, str], Result]  # of each cell, by attention and probe
 
     @property
+    def commits(self) -> list[str]:
+        """The versions of the code that its runs are of; one that was refused before it began has none."""
+        runs = [run for one in self.results.values() for run in (*one.tuning, *one.reporting)]
+        return sorted({run.commit for run in runs if run.commit is not None})
+
+    @property
     def floors(self) -> list[Floors | None]:
         """The floors of each probe."""
         return [self.results[self.options.attentions[0], probe].cell.floors for probe in self.options.probes]

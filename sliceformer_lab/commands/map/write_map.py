@@ -11,7 +11,7 @@ from typing import Any
 
 from sliceformer_lab.commands.compare.compare_options import repeat_command
 from sliceformer_lab.commands.compare.compare_tables import Rows, as_records, print_tables
-from sliceformer_lab.commands.compare.sentences import list_names
+from sliceformer_lab.commands.compare.sentences import list_names, version_note
 from sliceformer_lab.commands.map.cells import MARGIN, NUM_FINALISTS, SOLVED
 from sliceformer_lab.commands.map.draw_map import BAG, CHANCE, draw_map, format_score, steps_shown
 from sliceformer_lab.commands.map.map_options import MapOptions
@@ -35,7 +35,8 @@ def write_map(found: Map, folder: Path) -> None:
     lines = [json.dumps(as_json(result), allow_nan=False) for result in found.results.values()]
     write_text(folder / "map.jsonl", "\n".join(lines) + "\n")
     write_text(folder / "map.md", markdown(found))
-    print_tables({"Test accuracy (steps to .99)": score_table(found)}, [*sentences(found), str(folder / "map.md")])
+    notes = [*sentences(found), *version_note(found.commits), str(folder / "map.md")]
+    print_tables({"Test accuracy (steps to .99)": score_table(found)}, notes)
 
 
 def send_map(found: Map, report: Path, logger: object) -> None:
@@ -102,7 +103,7 @@ def markdown(found: Map) -> str:
         f"![Attentions by probes]({PICTURE})",
         markdown_table(*score_table(found)),
         protocol(found.options),
-        "\n".join(f"- {line}" for line in sentences(found)),
+        "\n".join(f"- {line}" for line in [*sentences(found), *version_note(found.commits)]),
         "## Runs",
         markdown_table(*run_table(found)),
         *(["## Empty cells", "\n".join(reasons)] if reasons else []),
