@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from itertools import chain, product
 from multiprocessing.connection import Connection
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from filelock import FileLock, Timeout
 from result_lines import check_lines
 
 from sliceformer_lab.__main__ import main as run_command
+from sliceformer_lab.commands.compare.search import to_digits
 from sliceformer_lab.errors import DataError, LabError, RunFolderError
 from sliceformer_lab.runs.folder import known_summary
 from sliceformer_lab.sweeps.fork_server import begin_job, fork_server
@@ -119,7 +121,8 @@ class Experiment:
         scores = self.tuning_scores(row, lines)
         if any(len(found) < len(self.tuning_seeds) for found in scores.values()):
             return None
-        return max(self.rates, key=lambda rate: (self.sign * np.mean(scores[rate]), rate == self.recipe_rate))
+        means = {rate: to_digits(self.sign * fmean(found)) for rate, found in scores.items()}
+        return max(self.rates, key=lambda rate: (means[rate], rate == self.recipe_rate))
 
     def missing(self, lines: list[dict[str, Any]]) -> tuple[list[Job], list[Job]]:
         """The tuning and reporting jobs without a line; no reporting jobs while a tuning run is missing.

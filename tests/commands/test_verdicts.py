@@ -149,6 +149,13 @@ def test_the_best_mean_wins_a_tie_goes_to_the_recipe_s_rate_and_lost_trials_are_
     assert chosen_trial([Trial(Point(1e-3), (0.1,), lost=1), near[2]], 1.0, 1e-3) is near[2]
 
 
+def test_the_rounding_of_float32_decides_no_tie() -> None:
+    own = Trial(Point(1e-3), (0.8999999761581421, 0.8999999761581421))  # float32 of .9
+    other = Trial(Point(3e-3), (0.9, 0.9))
+    assert chosen_trial([own, other], 1.0, 1e-3) is own and chosen_trial([own, other], 1.0, 3e-3) is other
+    assert contested_points([own, Trial(Point(3e-3), (0.9, 0.8))], 1.0, 1e-3) == []
+
+
 def test_rates_that_two_seeds_disagree_on_get_another_seed_and_that_decides() -> None:
     agreed = [Trial(Point(1e-3), (0.7, 0.8)), Trial(Point(3e-3), (0.9, 0.85))]
     assert contested_points(agreed, 1.0, 1e-3) == []

@@ -303,3 +303,12 @@ def test_a_run_ends_with_the_process_of_its_experiment_even_if_it_is_killed(tmp_
     driver.kill()
     driver.wait()
     wait_for(lambda: not is_held(tmp_path / "run"))
+
+
+def test_a_tie_goes_to_the_recipe_s_rate_whatever_float32_made_of_it(tmp_path: Path) -> None:
+    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(DECLARED))
+    (one,) = read_experiments(tmp_path)
+    scores = {0.001: 0.8999999761581421, 0.003: 0.9, 0.01: 0.8}  # the first is .9 in float32, and the recipe's
+    runs = [(rate, seed) for rate in scores for seed in (100, 101)]
+    lines = [{"stage": "tune", "row": "csp", "rate": rate, "seed": seed, "val": scores[rate]} for rate, seed in runs]
+    assert one.chosen_rate("csp", lines) == 0.001

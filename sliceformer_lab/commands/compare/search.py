@@ -24,6 +24,7 @@ OTHERS: Mapping[Search, tuple[str, ...]] = {"lr": (), "lr_wd": ("optim.weight_de
 BEYOND = (3.0, 10.0)  # factors of the last rate of a grid, for two more points
 NEW_DRAWS, NEW_RANGE = 3, 5.0  # random points in a range that is extended by this factor
 MAX_GROWTHS = 2
+DIGITS = 6  # in which scores are compared
 
 Side = Literal["low", "high"]
 
@@ -122,6 +123,11 @@ class Trial:
         return self.lost < len(self.scores)
 
 
+def to_digits(score: float) -> float:
+    """A score in six digits, so that the rounding of float32, in which it was computed, does not decide a tie."""
+    return float(f"{score:.{DIGITS}g}")
+
+
 def chosen_trial(trials: Sequence[Trial], sign: float, own_rate: float) -> Trial | None:
     """The trial with the best mean among those with the most seeds; a tie goes to the recipe's own rate.
 
@@ -130,7 +136,11 @@ def chosen_trial(trials: Sequence[Trial], sign: float, own_rate: float) -> Trial
     usable = [trial for trial in trials if trial.usable]
     most = max((len(trial.scores) for trial in usable), default=0)
     decided = [trial for trial in usable if len(trial.scores) == most]
-    return max(decided, key=lambda one: (sign * one.mean, one.point == Point(own_rate), -one.point.rate), default=None)
+    return max(
+        decided,
+        key=lambda one: (to_digits(sign * one.mean), one.point == Point(own_rate), -one.point.rate),
+        default=None,
+    )
 
 
 def contested_points(trials: Sequence[Trial], sign: float, own_rate: float) -> list[Point]:
@@ -145,9 +155,9 @@ def contested_points(trials: Sequence[Trial], sign: float, own_rate: float) -> l
         return []
     found = [best.point]
     for seed in range(len(best.scores)):
-        top = max(sign * trial.scores[seed] for trial in usable)
-        if sign * best.scores[seed] < top:
-            found += [next(trial.point for trial in usable if sign * trial.scores[seed] == top)]
+        values = [to_digits(sign * trial.scores[seed]) for trial in usable]
+        if to_digits(sign * best.scores[seed]) < max(values):
+            found.append(usable[values.index(max(values))].point)
     distinct = [point for place, point in enumerate(found) if point not in found[:place]]
     return distinct if len(distinct) > 1 else []
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from sliceformer_lab.commands.compare.compare_options import POSITIONS
 from sliceformer_lab.commands.compare.compare_rows import ComparedRow
 from sliceformer_lab.commands.compare.examples import ExampleScores
-from sliceformer_lab.commands.compare.search import Point, Points, Trial, chosen_trial
+from sliceformer_lab.commands.compare.search import Point, Points, Trial, chosen_trial, to_digits
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.measures.statistics import LEVEL, estimate_over_seeds
@@ -85,7 +85,7 @@ def _trials_of(
 
 def weaker_positions(chosen: Mapping[str, Trial | None], sign: float) -> dict[str, str]:
     """Those of the compared rows of mha whose positions are not the best on validation; a tie goes to rope."""
-    means = {name: sign * trial.mean for name in POSITIONS if (trial := chosen.get(name)) is not None}
+    means = {name: to_digits(sign * trial.mean) for name in POSITIONS if (trial := chosen.get(name)) is not None}
     best = max(means, key=lambda name: means[name], default=None)
     return {name: f"{best} has the stronger positions on validation" for name in means if name != best}
 
@@ -113,7 +113,7 @@ def best_way(folder: Path, row: ComparedRow, point: Point, wanted: Goal) -> tupl
         known = [value for value in found if value is not None]
         if known and len(known) == len(found):
             means[way] = sum(known) / len(known)
-    best = max(means, key=lambda way: wanted.sign * means[way], default=row.ways[0])
+    best = max(means, key=lambda way: to_digits(wanted.sign * means[way]), default=row.ways[0])
     return best, {" ".join(way) or "as configured": mean for way, mean in means.items()}
 
 
