@@ -122,7 +122,7 @@ def test_trials_of_another_commit_than_the_reporting_runs_are_named(tmp_path: Pa
     runs = tmp_path / "audit" / "runs"
     set_commit(min(runs.glob("trial-csp-*")), "0ther")
     assert set(audit(tmp_path, peaked)["commits"]) == {*found["commits"], "0ther"}
-    assert "Runs of different versions of the code: 0ther, " in page(tmp_path)
+    assert "- Runs of different versions of the code: " in page(tmp_path)
 
 
 def test_a_map_names_the_commits_of_its_runs_if_they_are_several(tmp_path: Path) -> None:
@@ -133,4 +133,4 @@ def test_a_map_names_the_commits_of_its_runs_if_they_are_several(tmp_path: Path)
         pages.append((tmp_path / "report" / "map.md").read_text())
         set_commit(tmp_path / "runs" / "count-csp-lr0.003-trial0", "first")
         set_commit(tmp_path / "runs" / "count-csp-lr0.003-seed100", "second")
-    assert "different versions" not in pages[0] and ", first, second." in pages[1]
+    assert "different versions" not in pages[0] and "first, second." in pages[1]
