@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 import torch
 from scipy.io import wavfile
 from support import series_files
+from support.series_files import folder, table
 
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.series.augment_series import Warp, warped
@@ -21,20 +21,6 @@ from sliceformer_lab.data.series.series_folder import SeriesFolder
 from sliceformer_lab.data.series.sound import log_mel, mel_filters, read_sound, resampled
 from sliceformer_lab.data.spec import LoadPlan
 from sliceformer_lab.errors import DataError
-
-
-def ready(data: SeriesData) -> SeriesData:
-    data.prepare_data()
-    data.setup()
-    return data
-
-
-def table(file: Path, **options: Any) -> SeriesData:
-    return ready(SeriesTable(file=str(file), root=f"{file.parent}_cache", **options))
-
-
-def folder(root: Path, **options: Any) -> SeriesData:
-    return ready(SeriesFolder(root=str(root), cache=f"{root}_cache", processes=1, **options))
 
 
 def split_of(data: DataModule, stage: str = "train") -> SeriesSplit:
@@ -299,107 +285,6 @@ def test_the_rule_for_other_programs_names_every_step_of_a_series(tmp_path: Path
     rule = folder(tmp_path / "tones", bands=8, rate=4000).rule_of_inputs
     assert rule.startswith("make a series of a sound: the mean of its channels in -1..1, resampled to 4,000 Hz")
     assert "8 mel bands of Hann windows of 25 ms, one every 10 ms" in rule
-
-
-def write(text: str) -> Callable[[Path], SeriesData]:
-    def build(root: Path) -> SeriesData:
-        (root / "bad.csv").write_text(text)
-        return table(root / "bad.csv")
-
-    return build
-
-
-def spoiled(change: Callable[[Path], object]) -> Callable[[Path], SeriesData]:
-    def build(root: Path) -> SeriesData:
-        series_files.arrays(root / "arrays")
-        change(root / "arrays" / "fast" / "03.npy")
-        return folder(root / "arrays")
-
-    return build
-
-
-def spoiled_sound(change: Callable[[Path], object]) -> Callable[[Path], SeriesData]:
-    def build(root: Path) -> SeriesData:
-        series_files.sounds(root / "tones")
-        change(root / "tones" / "high" / "03.wav")
-        return folder(root / "tones")
-
-    return build
-
-
-ROWS = "1,0.5,0.25\n2,0.5,0.75\n"
-FAULTS: dict[str, tuple[Callable[[Path], SeriesData], str]] = {
-    "ragged row": (write(ROWS + "1,0.5\n"), r"bad.csv, line 3 has 2 fields, but line 1 has 3 columns"),
-    "a word": (write(ROWS + "1,0.5,high\n"), r"bad.csv, line 3: 3 is 'high', not a number; leave it empty"),
-    "infinity": (write(ROWS + "1,0.5,inf\n"), r"bad.csv, line 3: 3 is inf, beyond the largest number"),
-    "no values": (write(ROWS + "1,,nan\n"), r"bad.csv, line 3 has no values; delete the row"),
-    "no label": (write(ROWS + ",0.5,0.1\n"), r"bad.csv, line 3: 1 is '', expected a class or a number"),
-    "one class": (
-        write("1,0.5,0.25\n1,0.5,0.75\n"),
-        r"all other training series have the class '1'; at least two",
-    ),
-    "no rows": (write("label,a,b\n"), r"bad.csv holds no series"),
-    "no column": (write("kind,a,b\n1,2,3\n"), r"no column 'label'; data.label_column can be one of kind, a, b"),
-    "other channels": (
-        spoiled(lambda file: np.save(file, np.zeros((9, 2)))),
-        r"fast/03.npy has 2 channels, but fast/00.npy has 3",
-    ),
-    "words in an array": (
-        spoiled(lambda file: np.save(file, np.array(["a"]))),
-        r"03.npy has the shape \(1,\) of <U1, expected numbers of \(steps,\) or \(steps, channels\)",
-    ),
-    "no array": (spoiled(lambda file: file.write_bytes(b"no")), r"03.npy cannot be read as .npy"),
-    "an empty array": (spoiled(lambda file: np.save(file, np.zeros((0, 3)))), r"03.npy has no values"),
-    "an infinite value": (spoiled(lambda file: np.save(file, np.full((4, 3), np.inf))), r"infinite value in step 1"),
-    "no sound": (spoiled_sound(lambda file: file.write_bytes(b"RIFFno")), r"high/03.wav cannot be read as .wav"),
-    "an empty sound": (
-        spoiled_sound(lambda file: wavfile.write(file, 4000, np.zeros(0, np.int16))),
-        r"high/03.wav holds no samples",
-    ),
-    "both": (
-        spoiled_sound(lambda file: np.save(file.with_name("x.npy"), np.zeros(4))),
-        r"holds series and sounds \(.*npy, .*wav\); keep one kind",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_bad_series_are_one_clear_sentence(name: str, tmp_path: Path) -> None:
-    build, complaint = FAULTS[name]
-    with pytest.raises(DataError, match=complaint) as caught:
-        build(tmp_path)
-    assert "\n" not in str(caught.value)
-
-
-LONG = "id,time,value,label\na,1,2,x\na,1,3,x\nb,1,2,y\n"
-
-
-def test_bad_tables_of_times_are_one_clear_sentence(tmp_path: Path) -> None:
-    options = {"id_column": "id", "time_column": "time"}
-    for text, complaint in (
-        (LONG, r"line 2 \(a\) has the time 1 twice; delete one"),
-        (LONG.replace("a,1,3,x", "a,2,3,y"), r"line 3: a has the label 'y', but 'x' before; give it one"),
-        (LONG.replace("a,1,3", "a,soon,3"), r"line 3: time is 'soon', expected a number or a date"),
-    ):
-        (tmp_path / "long.csv").write_text(text)
-        with pytest.raises(DataError, match=complaint):
-            table(tmp_path / "long.csv", **options)
-    with pytest.raises(ValueError, match="needs id_column"):
-        SeriesTable(file="a.csv", root="b", time_column="time")
-
-
-def test_a_channel_that_32_bits_would_round_visibly_is_refused_and_a_constant_one_is_not(tmp_path: Path) -> None:
-    def seconds(name: str, step: float) -> Path:
-        for number in range(12):
-            place = tmp_path / name / "ab"[number % 2]
-            place.mkdir(parents=True, exist_ok=True)
-            times = 1_700_000_021 + step * (number + np.arange(20.0))
-            np.save(place / f"{number}.npy", np.stack([np.sin(times), times], axis=1))
-        return tmp_path / name
-
-    with pytest.raises(DataError, match=r"channel 2 has values from 1700000021 to .* subtract an offset"):
-        folder(seconds("minutes", 60.0))
-    assert folder(seconds("months", 1e6)).sizes()["num_test"] and folder(seconds("constant", 0.0)).sizes()["num_test"]
 
 
 def test_a_class_with_one_example_is_remarked(tmp_path: Path) -> None:

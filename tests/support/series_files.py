@@ -1,4 +1,4 @@
-"""Writes small sets of series: a table as the UCR archive has them, a table with one time a row, arrays and sounds."""
+"""Writes and reads small sets of series: tables as the UCR archive has them or with one time a row, arrays, sounds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from typing import Any
 
 import numpy as np
 from scipy.io import wavfile
+
+from sliceformer_lab.data.series.base import SeriesData
+from sliceformer_lab.data.series.series_csv import SeriesTable
+from sliceformer_lab.data.series.series_folder import SeriesFolder
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 RATE = 4000  # Hz
@@ -59,3 +63,20 @@ def sounds(root: Path) -> None:
             times = np.arange(RATE * (20 + i % 10) // 100) / RATE
             samples = (8000 * np.sin(2 * np.pi * 300 * (1 + 2 * kind) * times)).astype(np.int16)
             wavfile.write(root / name / f"{i:02}.wav", RATE, np.stack([samples] * 2, axis=1) if i % 2 else samples)
+
+
+def ready(data: SeriesData) -> SeriesData:
+    """The data, prepared and split."""
+    data.prepare_data()
+    data.setup()
+    return data
+
+
+def table(file: Path, **options: Any) -> SeriesData:
+    """The series of a table, ready."""
+    return ready(SeriesTable(file=str(file), root=f"{file.parent}_cache", **options))
+
+
+def folder(root: Path, **options: Any) -> SeriesData:
+    """The series of a folder, ready."""
+    return ready(SeriesFolder(root=str(root), cache=f"{root}_cache", processes=1, **options))
