@@ -20,7 +20,8 @@ class Agent(QueryKeyAttention):
     """softmax(q agents^T) softmax(agents k^T) v, with queries averaged over bins as agents. (B, N, dim) -> the same.
 
     On an image the bins are cells of the patches, `agents` in all, without prefix tokens (CLS). A sequence is cut into
-    `agents` parts of nearly equal length, which overlap where the length is no multiple.
+    `agents` parts of nearly equal length, which overlap where the length is no multiple. A cell of padding alone has no
+    agent.
     Raises ValueError for an image with a number of agents that is no square.
     """
 
@@ -37,21 +38,27 @@ class Agent(QueryKeyAttention):
 
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""
-        agents = self._bins(q.shape[2], padding, q.device).to(q.dtype)[:, None] @ q  # (B, H, A, D)
-        mask = None if padding is None else padding.mask[:, None, None]
-        gathered = attend(agents, k, v, mask, dropout=dropout)
-        return attend(q, agents, gathered, dropout=dropout)
+        bins = self._bins(q.shape[2], padding, q.device)
+        agents = bins.to(q.dtype)[:, None] @ q  # (B, H, A, D)
+        if padding is None:
+            return attend(q, agents, attend(agents, k, v, dropout=dropout), dropout=dropout)
+        present = bins.any(dim=-1)
+        present = present | ~present.any(dim=-1, keepdim=True)  # a query sees an agent, also where CLS is alone
+        gathered = attend(agents, k, v, padding.mask[:, None, None], dropout=dropout)
+        return attend(q, agents, gathered, present[:, None, None], dropout=dropout)
 
     def _bins(self, num_tokens: int, padding: Padding | None, device: torch.device) -> Tensor:
-        """The weight of each token in the mean of each bin (B or 1, A, N)."""
+        """The weight of each token in the mean of each bin (B or 1, A, N), all zero in a bin of padding."""
         if self.spec.grid is None:
             lengths = torch.tensor(num_tokens, device=device) if padding is None else padding.lengths[:, None, None]
-            weights = _parts(lengths, self.agents, num_tokens, device).expand(1 if padding is None else -1, -1, -1)
+            bins = _parts(lengths, self.agents, num_tokens, device).expand(1 if padding is None else -1, -1, -1)
         else:
             rows, columns = (_parts(n, math.isqrt(self.agents), n, device) for n in self.spec.grid)
             cells = (rows[:, None, :, None] & columns[None, :, None]).flatten(0, 1)  # (A, rows, columns)
-            weights = F.pad(self.patches.to_tokens(cells[..., None])[None, ..., 0], (self.spec.num_prefix, 0))
-        return weights / weights.sum(dim=-1, keepdim=True)
+            bins = F.pad(self.patches.to_tokens(cells[..., None])[None, ..., 0], (self.spec.num_prefix, 0))
+        if padding is not None:
+            bins = bins & padding.mask[:, None]
+        return bins / bins.sum(dim=-1, keepdim=True).clamp(min=1)
 
 
 def _parts(length: int | Tensor, number: int, places: int, device: torch.device) -> Tensor:

@@ -11,10 +11,12 @@ from torch.testing import assert_close
 
 from sliceformer_lab.attention import Attention, build_layer
 from sliceformer_lab.attention.agent import Agent
-from sliceformer_lab.attention.contract import make_spec, padded, tokens
+from sliceformer_lab.attention.contract import build, make_spec, padded, tokens
 from sliceformer_lab.attention.espformer import ESPFormer
 from sliceformer_lab.attention.gated_kernel import GatedKernel
 from sliceformer_lab.attention.gmlp import GMLP
+from sliceformer_lab.attention.layer_state import BlockInputs
+from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.compose import load_option
 
 
@@ -38,6 +40,21 @@ def test_bins_of_agents_are_cells_of_the_image() -> None:
     image = torch.randn(1, 1, 4, 5, generator=torch.Generator().manual_seed(4))
     pooled = torch.nn.functional.adaptive_avg_pool2d(image, 2).flatten()
     assert_close(bins[:, 1:] @ image.flatten()[order], pooled)
+
+
+@pytest.mark.parametrize("length", [1, 5, 13, 16])
+def test_agents_on_a_grid_are_averages_of_real_tokens_alone(length: int) -> None:
+    """Against softmax over the means of the cells that hold real tokens, one cell at a time."""
+    layer = build(lambda spec: Agent(spec, agents=4), grid=(4, 4), num_prefix=1, max_len=17, num_heads=1)
+    v, q, k = (tokens(17, batch=1, seed=seed) for seed in range(3))
+    padding = Padding.from_lengths(torch.tensor([length]), 17)
+    patches = torch.arange(16).unflatten(0, (2, 2, 2, 2)).transpose(1, 2).reshape(4, 4) + 1  # the tokens of each cell
+    cells = [real for cell in patches if len(real := cell[cell < length])]
+    agents = torch.stack([q[0, cell].mean(dim=0) for cell in cells]) if cells else q.new_zeros(1, q.shape[2])
+    gathered = (agents @ k[0, :length].T / q.shape[2] ** 0.5).softmax(dim=-1) @ v[0, :length]
+    expected = (q[0] @ agents.T / q.shape[2] ** 0.5).softmax(dim=-1) @ gathered
+    garbage = [x.masked_fill(~padding.mask[..., None], 50) for x in (v, q, k)]
+    assert_close(layer.mix(*garbage, BlockInputs(padding))[0, :length], expected[:length])
 
 
 def test_espformer_without_temperature_matches_equal_queries_and_keys() -> None:
