@@ -31,9 +31,6 @@ class RandomMixing(LinearMix):
         num_tokens = v.shape[1]
         self.refuse_longer(num_tokens)
         logits = self.logits[:num_tokens, :num_tokens]
-        if given.padding is None:
-            return logits.softmax(dim=1).to(v.dtype) @ v
-        mask = given.padding.mask[:, :, None]
-        weights = logits.exp()  # at most exp(scale): rows that given.padding shortens are divided by what is left
-        total = (weights @ mask.to(weights.dtype)).to(v.dtype)
-        return weights.to(v.dtype) @ v.where(mask, 0) / total
+        if given.padding is not None:
+            logits = logits.masked_fill(~given.padding.mask[:, None], -torch.inf)
+        return logits.softmax(dim=-1).to(v.dtype) @ v

@@ -15,6 +15,7 @@ from sliceformer_lab.attention.random_mixing import RandomMixing
 from sliceformer_lab.attention.shift import Shift
 from sliceformer_lab.attention.softpick import Softpick
 from sliceformer_lab.attention.token_reshape import TokenReshape
+from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.compose import load_option
 
 KERNEL = {"log_dt": "log_step", "log_A_real": "log_decay", "A_imag": "frequency", "C": "output"}
@@ -182,6 +183,17 @@ def test_every_operation_has_a_committed_file() -> None:
 @pytest.mark.parametrize("name", file_names("newer"))
 def test_equals_golden_vectors(name: str) -> None:
     check_peer(name, PEERS, peer_of(name))
+
+
+@pytest.mark.parametrize("lengths", [(12, 7), (1, 2)])
+def test_random_mixing_at_a_large_scale_is_exact_in_half_precision_with_padding(lengths: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    layer = RandomMixing(make_spec(max_len=12), scale=32.0)
+    v, padding = torch.randn(2, 12, 8), Padding.from_lengths(torch.tensor(lengths), 12)
+    mixed = layer.mix(v.half(), given=BlockInputs(padding)).float()
+    for row, length in enumerate(lengths):
+        alone = layer.logits[:length, :length].softmax(dim=1) @ v[row, :length]
+        assert_close(mixed[row, :length], alone, atol=2e-3, rtol=2e-3)
 
 
 def test_random_mixing_is_drawn_once_and_is_no_parameter() -> None:
