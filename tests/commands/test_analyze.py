@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from PIL import Image
 from support import task_modules
 from support.plans import run
 from support.runs import small_config
+from torch import nn
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import Batch
@@ -208,6 +210,28 @@ def test_residual_is_that_of_the_real_tokens_and_stays_below_the_bound(study: St
     assert set(found.figures) == {"digits-residual-init", "digits-residual-best", "digits-bound"}
     trained = found.figures["digits-residual-best"].legends[0].get_texts()
     assert {text.get_text() for text in trained} == {"csp", "mha"}, "the untrained controls have no line there"
+
+
+@pytest.mark.parametrize(
+    ("attention", "causal", "bounded"),
+    [
+        ("identity", True, True),
+        ("random_permutation", False, True),
+        ("random_permutation", True, False),
+        ("csp_causal", True, False),
+        ("csp_causal", False, False),
+    ],
+)
+def test_the_theorems_bound_is_left_out_where_values_are_lost(attention: str, causal: bool, bounded: bool) -> None:
+    torch.manual_seed(0)
+    node, block = load_option("attention", attention), load_option("block", "transformer")
+    model = nn.Module()
+    model.encoder = build_encoder(load_option("encoder", "tiny"), block, node, 12, causal=causal)
+    model.forward = model.encoder.forward
+    group: Any = SimpleNamespace(batches=lambda *_: [torch.randn(1, 12, model.encoder.options.dim)])
+    opened: Any = SimpleNamespace(model=model, source=None)
+    rows = ShowResidual(samples=1).rows(group, opened)
+    assert ("bound" in {row["measure"] for row in rows}) == bounded
 
 
 def test_bound_is_the_theorems_for_known_weights(study: Study) -> None:

@@ -12,6 +12,8 @@ from matplotlib.figure import Figure
 from rich.table import Table
 from torch import Tensor, nn
 
+from sliceformer_lab.attention.base import Attention
+from sliceformer_lab.attention.csp_causal import CSPCausal
 from sliceformer_lab.attention.identity import Identity
 from sliceformer_lab.attention.permutation import PermutationAttention
 from sliceformer_lab.attention.random_permutation import RandomPermutation
@@ -39,7 +41,6 @@ from sliceformer_lab.measures.residual import (
 )
 
 ALONE = Parts(skip=False, mlp=False, norm=False)
-PERMUTING = (PermutationAttention, Identity, RandomPermutation)  # move values within a channel, as Theorem 1 requires
 MAX_PROGRAM_ENTRIES = 2048  # entries of a matrix whose best centre takes seconds to find
 SHOWN_FROM = 1e-8  # float32 rounding; smaller values are plotted at this value
 CAVEAT = (
@@ -70,7 +71,7 @@ class ShowResidual(Analysis):
                 measured = {"relative_residual": [[float(relative_residual(x)) for x in stream] for stream in samples]}
                 if parts == ALONE:
                     measured["growth"] = [_growth(stream) for stream in samples[: self.exact_samples]]
-                    if all(isinstance(block.attention, PERMUTING) for block in blocks):
+                    if all(_permutes(block.attention) for block in blocks):
                         measured["bound"] = [bound_factors(blocks)]
             for measure, values in measured.items():
                 for layer, of_samples in enumerate(np.array(values).T):
@@ -113,6 +114,16 @@ class ShowResidual(Analysis):
             for row, length in enumerate(taken[0]["lengths"].tolist()):
                 stream = [taken[0]["before"], *(seen["stream"] for seen in taken)]
                 yield [x[row, :length] for x in stream]
+
+
+def _permutes(attention: Attention) -> bool:
+    """Whether an attention moves values within a channel and loses none, as Theorem 1 requires.
+
+    One that looks back only has zeros, or a value twice, in place of what would come from later tokens.
+    """
+    if isinstance(attention, RandomPermutation):
+        return not attention.spec.causal
+    return isinstance(attention, PermutationAttention | Identity) and not isinstance(attention, CSPCausal)
 
 
 def bound_factors(blocks: Sequence[Any]) -> list[float]:
