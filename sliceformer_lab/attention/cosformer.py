@@ -35,8 +35,8 @@ class Cosformer(KernelAttention):
         self.refuse_longer(q.shape[2])
         angles = torch.arange(q.shape[2], device=q.device)[:, None] * (pi / (2 * self.horizon))  # (N, 1)
         cos, sin = angles.cos(), angles.sin()
-        q, k = F.relu(q), F.relu(k)
-        return torch.cat([q * cos, q * sin], dim=-1), torch.cat([k * cos, k * sin], dim=-1)
+        phi_q, phi_k = (torch.cat([x * cos, x * sin], dim=-1).to(x.dtype) for x in (F.relu(q), F.relu(k)))
+        return phi_q, phi_k
 
     def denominator(self, total: Tensor) -> Tensor:
         """(B, H, N, 1) -> (B, H, N, 1), at least 1e-6."""

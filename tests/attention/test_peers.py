@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from sliceformer_lab.attention.contract import HEADS, MAX_LEN, make_spec, padded, tokens
+from sliceformer_lab.attention.contract import HEADS, MAX_LEN, build, make_spec, padded, tokens
+from sliceformer_lab.attention.cosformer import Cosformer
 from sliceformer_lab.attention.linformer import Linformer
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.attention.sinkformer import Sinkformer
@@ -51,3 +52,10 @@ def test_synthesizer_adds_products_of_queries_and_keys_to_its_scores(mode: str) 
     for parameter in parameters:
         torch.nn.init.zeros_(parameter)
     assert_close(both(x), alone(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_cosformer_runs_in_half_precision_without_autocast(dtype: torch.dtype) -> None:
+    layer, x = build(Cosformer), tokens(MAX_LEN)
+    expected = layer(x)
+    assert_close(layer.to(dtype)(x.to(dtype)).float(), expected, atol=2e-2, rtol=2e-2)
