@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
@@ -15,6 +16,8 @@ from sliceformer_lab.attention import Attention, LayerSpec, build_layer
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.encoder.pretrained import split_attention
 from sliceformer_lab.encoder.swap_checks import chosen_layers, suffix_padding
+
+log = logging.getLogger(__name__)
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -40,7 +43,8 @@ def swap(
     Takes plain timm ViTs, encoders of Transformers that call its AttentionInterface, and modules with
     nn.MultiheadAttention as self-attention, such as nn.TransformerEncoder. Values and output projections keep the
     model's weights, and so do queries and keys if the new attention has them. Otherwise they are removed, unless
-    `keep_qk`: then they stay, unused. Parameters that the model lacks start from new values. `max_len` is the longest
+    `keep_qk`: then they stay, unused. Parameters that the model lacks, or has in another shape, which a warning names,
+    start from new values. `max_len` is the longest
     input, from which shifts are computed: by default the model's own, never a batch's. `overrides` are options of the
     attention. A layer with a sliding window, as of ModernBERT, loses it: the new attention has a reach of its own, and
     rotary positions reach only an attention with queries and keys.
@@ -196,9 +200,18 @@ def _torch_replacement(
 
 
 def _with_weights(new: Attention, weights: Mapping[str, Tensor], old: nn.Module) -> Attention:
-    """`new` with those of the weights that fit, on the device and in the type and mode of `old`."""
+    """`new` with those of the weights that fit, on the device and in the type and mode of `old`.
+
+    A warning names those that do not fit.
+    """
     own = new.state_dict()
-    new.load_state_dict({n: w for n, w in weights.items() if n in own and own[n].shape == w.shape}, strict=False)
+    fitting = {n: w for n, w in weights.items() if n in own and own[n].shape == w.shape}
+    if lost := sorted(own.keys() & weights.keys() - fitting.keys()):
+        log.warning(
+            f"WARNING: layer {new.spec.index}: {', '.join(lost)} of {new.name} start from new values, because "
+            "their shapes are not the model's"
+        )
+    new.load_state_dict(fitting, strict=False)
     like = next(old.parameters())
     return new.to(like.device, like.dtype).train(old.training)
 

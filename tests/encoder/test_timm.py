@@ -207,6 +207,15 @@ def test_every_attention_can_be_swapped_in_and_trained(name: str) -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
+@pytest.mark.parametrize(("name", "lost"), [("csp_wide", "out.weight, value.bias, value.weight"), ("csp", "")])
+def test_weights_of_another_shape_are_named_when_a_swap_renews_them(
+    name: str, lost: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sliceformer_lab.swap(timm_vit(), name, layers=[1])
+    expected = [f"WARNING: layer 1: {lost} of csp start from new values"] if lost else []
+    assert [record.getMessage().partition(", because")[0] for record in caplog.records] == expected
+
+
 def test_a_swapped_model_keeps_its_dropout_and_dtype() -> None:
     model = timm_vit(proj_drop_rate=0.5, attn_drop_rate=0.25).to(torch.bfloat16)
     sliceformer_lab.swap(model, "mha")
