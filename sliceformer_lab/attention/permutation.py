@@ -65,14 +65,14 @@ class PermutationAttention(Attention):
         weights = drop(bias_weights(bias, padding), self.spec.attention_dropout, self.training)
         return self.merge_heads(weights.to(v.dtype) @ self.split_heads(v))
 
-    def reference_channel(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
-        """Channel 0 of the values to sort, whose rank order the aligned sort follows: (B, N, dim) -> (B, N).
+    def reference_channel(self, v: Tensor, given: BlockInputs = ALONE) -> Tensor:
+        """Channel 0 of the values to sort, whose rank order the aligned sort follows: (B, N, C) -> (B, N).
 
         Raises ValueError unless reference=channel0.
         """
         if not self.reference:
             raise ValueError("only an aligned sort has a reference channel; set attention.reference=channel0")
-        return self.values_to_permute(self.project(x)[0], BlockInputs(padding, bias))[..., 0]
+        return self.values_to_permute(v, given)[..., 0]
 
     def maps(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """One matrix per channel, (B, C, N, N): a permutation, plus or times the weights of a bias."""

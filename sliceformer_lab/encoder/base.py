@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention
 from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
-from sliceformer_lab.batch import Padding
 
 
 class EncoderBlock(nn.Module, ABC):
@@ -39,10 +38,6 @@ class EncoderBlock(nn.Module, ABC):
     @abstractmethod
     def forward(self, x: Tensor, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
-
-    @abstractmethod
-    def attention_input(self, x: Tensor, padding: Padding | None = None) -> Tensor:
-        """The input of this block's attention, from the block's input. (B, N, C) -> (B, N, C)."""
 
     @property
     def passes_state(self) -> bool:

@@ -66,12 +66,10 @@ class Encoder(nn.Module):
         For `ref_min` and `ref_max`; `Pool.check` refuses a last attention without such a channel.
         """
         given = BlockInputs(padding, bias, edges, LayerState())
-        x = self._all_but_last(x, given)
-        block = cast(EncoderBlock, self.blocks[-1])
-        attention = cast(ReferenceSort, block.attention)
-        with torch.no_grad():  # only its order counts
-            reference = attention.reference_channel(block.attention_input(x, padding), padding, bias)
-        return self._last(x, given), reference
+        x, attention, seen = self._all_but_last(x, given), self.attentions[-1], _Values()
+        with attention.observed(seen):
+            x = self._last(x, given)
+        return x, cast(ReferenceSort, attention).reference_channel(seen.v.detach(), given)
 
     def pooled(
         self,
@@ -123,6 +121,15 @@ class Encoder(nn.Module):
 
     def _zero_padding(self, x: Tensor, given: BlockInputs) -> Tensor:
         return x if self.keeps_padding else given.zero_padding(x)
+
+
+class _Values:
+    """Keeps the values that an attention mixes."""
+
+    v: Tensor  # (B, N, H*D)
+
+    def __call__(self, v: Tensor, mixed: Tensor) -> None:
+        self.v = v
 
 
 def build_encoder(

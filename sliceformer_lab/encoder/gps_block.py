@@ -13,7 +13,7 @@ from sliceformer_lab.attention.base import Attention, LayerSpec
 from sliceformer_lab.attention.dropout import Dropout
 from sliceformer_lab.attention.identity import Identity
 from sliceformer_lab.attention.layer_state import ALONE, BlockInputs, LayerState
-from sliceformer_lab.batch import Edges, Padding
+from sliceformer_lab.batch import Edges
 from sliceformer_lab.config.option_types import Positive
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
@@ -90,11 +90,6 @@ class GPSBlock(EncoderBlock):
     def passes_state(self) -> bool:
         """Whether the attention does, or the convolution changes edges for the next block."""
         return super().passes_state or isinstance(self.conv, GatedGCN)
-
-    def attention_input(self, x: Tensor, padding: Padding | None = None) -> Tensor:
-        """The block's input, unchanged. (B, N, C) -> (B, N, C)."""
-        del padding
-        return x
 
     def forward(self, x: Tensor, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C); edges that the convolution changes are left in the state.

@@ -75,13 +75,9 @@ class MegaBlock(Block):
         for part in (self.value, self.gates, self.out, self.mlp):
             part.apply(_start_small)
 
-    def attention_input(self, x: Tensor, padding: Padding | None = None) -> Tensor:
-        """The values: an attention without projections reads nothing else. (B, N, C) -> (B, N, H*D)."""
-        return self._values(super().attention_input(x, padding))
-
     def forward(self, x: Tensor, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
-        h = super().attention_input(x, given.padding)
+        h = self.attention_input(x, given.padding)
         averaged = self.dropout(self.ema(h, given.padding))
         update, z, reset, candidate = self.gates(averaged).split(self.widths, dim=-1)
         mixed = self._mixed(self._values(h), functional.silu(z), given)

@@ -7,6 +7,7 @@ from typing import Literal, Protocol, runtime_checkable
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
 from sliceformer_lab.encoder.set_block import PMA
@@ -21,8 +22,8 @@ class ReferenceSort(Protocol):
 
     reference: bool  # whether its options make it sort so
 
-    def reference_channel(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
-        """The values in channel 0 of the tokens (B, N, dim). -> (B, N)."""
+    def reference_channel(self, v: Tensor, given: BlockInputs = ALONE) -> Tensor:
+        """Channel 0 of what it sorts, for values (B, N, H*D). -> (B, N)."""
 
 
 class Pool(nn.Module):

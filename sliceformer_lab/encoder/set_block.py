@@ -126,11 +126,6 @@ class SetBlock(EncoderBlock):
         """Whether attentions of this class can fill the block: softmax, or a sort over the whole set."""
         return issubclass(kind, MHA | Sliceformer)
 
-    def attention_input(self, x: Tensor, padding: Padding | None = None) -> Tensor:
-        """The values, which this block computes itself. (B, N, C) -> (B, N, C)."""
-        del padding
-        return self.mab.value(x)
-
     def forward(self, x: Tensor, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
         context, padding = x, given.padding

@@ -68,7 +68,7 @@ def test_reference_channel_stays_and_all_channels_share_its_order(cls: type[Perm
     size = {"group_size": 4, "shift": "power_paper"} if cls is CSP else {}
     layer, x = make(cls, reference="channel0", spec={"index": 2}, **size), torch.randn(2, 12, 8)
     mixed = layer.mix(layer.value(x))
-    assert torch.equal(mixed[..., 0], layer.reference_channel(x))
+    assert torch.equal(mixed[..., 0], layer.reference_channel(layer.value(x)))
     ranks = mixed.unflatten(1, (-1, 4 if cls is CSP else 12)).argsort(dim=2).argsort(dim=2)
     assert torch.equal(ranks, ranks[..., :1].expand_as(ranks))
 

@@ -355,6 +355,19 @@ def test_the_encoder_shows_the_channel_its_last_sort_follows(
     Pool("ref_max", OPTIONS).check(encoder.attentions[-1])
 
 
+@pytest.mark.parametrize(
+    ("kind", "block"), [("mega", {"hidden_dropout": 0.5, "norm": "batchnorm"}), ("vit", {"norm": "batchnorm"})]
+)
+def test_the_reference_channel_is_that_of_the_same_training_pass(kind: str, block: dict[str, Any]) -> None:
+    encoder = make("csp_reference", block, {"position": "none"}, kind=kind).train()
+    sorted_values: list[Tensor] = []
+    with encoder.attentions[-1].observed(lambda v, _: sorted_values.append(v[..., 0].detach())):
+        reference = encoder.with_reference(tokens())[1]
+    assert_close(reference, sorted_values[-1])
+    counts = [int(count) for name, count in encoder.named_buffers() if name.endswith("num_batches_tracked")]
+    assert set(counts) == {1}
+
+
 def test_reference_pooling_is_refused_for_a_sort_that_follows_none() -> None:
     with pytest.raises(ConfigError, match=r"CSP does not; choose .* attention\.reference=channel0"):
         Pool("ref_max", OPTIONS).check(first_block(make("csp")).attention)

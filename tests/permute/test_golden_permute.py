@@ -104,7 +104,7 @@ def check_layer(golden: dict[str, Any], arrays: Arrays) -> None:
     assert_close(dv, arrays["dv"], rtol=1e-4, atol=1e-5)
     assert_close(dx, arrays["dx"], rtol=1e-4, atol=1e-5)
     if "cls_index" in arrays:
-        lowest = layer.reference_channel(x).masked_fill(~mask, torch.inf).argmin(dim=1)
+        lowest = layer.reference_channel(layer.value(x)).masked_fill(~mask, torch.inf).argmin(dim=1)
         assert torch.equal(lowest, arrays["cls_index"])
         assert_close(y[torch.arange(len(y)), lowest], arrays["cls_out"], rtol=0, atol=1e-5)
 
