@@ -129,6 +129,7 @@ class _Values:
     v: Tensor  # (B, N, H*D)
 
     def __call__(self, v: Tensor, mixed: Tensor) -> None:
+        del mixed
         self.v = v
 
 
