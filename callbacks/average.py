@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+from typing import cast
+
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import EMAWeightAveraging
 
 from sliceformer_lab.config.option_types import Count, Fraction
+from sliceformer_lab.training.interfaces import TaskModule
+
+MAX_FIRST_SHARE = 0.05  # of the weights after the first step in the average at the end
+
+log = logging.getLogger(__name__)
 
 
 class MovingAverage(EMAWeightAveraging):
@@ -17,6 +25,16 @@ class MovingAverage(EMAWeightAveraging):
 
     def __init__(self, *, decay: Fraction = 0.999, every: Count = 1) -> None:
         super().__init__(decay=decay, update_every_n_steps=every, use_buffers=False)
+        self._decay = decay
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Warns of an average that will be mostly of early weights."""
+        updates = (cast(TaskModule, pl_module).num_steps or 0) // self.update_every_n_steps
+        if updates and trainer.is_global_zero and (share := self._decay**updates) > MAX_FIRST_SHARE:
+            log.warning(
+                f"WARNING: {share:.0%} of the average of the weights will be those of the first step, as the run has "
+                f"{updates:,} updates; try callbacks.ema.decay={0.01 ** (1 / updates):.2g}"
+            )
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Ends the averaging. Otherwise the scoring by this trainer would read the weights that were not averaged."""

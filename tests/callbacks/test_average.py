@@ -10,10 +10,22 @@ import torch
 from support.plans import run
 from support.runs import small_config
 
+from sliceformer_lab.callbacks.average import MovingAverage
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.training.saved.saved_run import load_run
 
 EMA = ("attention=csp", "callbacks=ema", "callbacks.ema.decay=0.9", "optim.epochs=3", "data.limit_train=256")
+
+
+@pytest.mark.parametrize(("decay", "share"), [(0.999, "92%"), (0.95, None)])
+def test_an_average_of_early_weights_is_warned_of(
+    decay: float, share: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Fake:
+        is_global_zero, num_steps = True, 80
+
+    MovingAverage(decay=decay).on_train_start(Fake(), Fake())  # type: ignore[arg-type]
+    assert (f"{share} of the average" in caplog.text and "decay=0.94" in caplog.text) if share else not caplog.text
 
 
 def test_the_scored_weights_are_the_average_and_the_shifts_those_of_training(tmp_path: Path) -> None:
