@@ -67,8 +67,9 @@ class Checkpoints(Checkpoint):
             score = float(trainer.callback_metrics[self._monitor])
             if self._best is None and math.isnan(score):
                 raise DataError(
-                    f"{self._monitor} cannot be computed on the validation examples, so it selects no epoch: no label "
-                    "is true of some and false of others; hold out more by data.val_fraction, or choose selection=last"
+                    f"{self._monitor} cannot be computed on the validation examples, so it selects no epoch: an AUC "
+                    "needs a label that is true of some and false of others, an error a known number; hold out more by "
+                    "data.val_fraction, or choose selection=last"
                 )
             if self._improved(score):
                 trainer.save_checkpoint(self._folder / "best.ckpt")

@@ -189,16 +189,16 @@ def _verdicts(results: Results) -> Iterator[str]:
     for verdict, verb in VERBS.items():
         decided = [found for found in results.outcomes.values() if found.verdict == verdict]
         if decided:
-            yield f"{one.subject} {verb} {list_names([_decided(found, one) for found in decided])}"
+            yield f"{one.subject} {verb} {list_names([describe_decided(found, one) for found in decided])}"
     if undecided := [found for found in results.outcomes.values() if found.verdict == "undecided"]:
-        listed = list_names([_undecided(found, one) for found in undecided])
+        listed = list_names([describe_undecided(found, one) for found in undecided])
         yield f"{one.subject} is not distinguishable from {listed}"
     if withheld := [found for found in results.outcomes.values() if found.verdict == "withheld"]:
         listed = list_names([f"{found.against} ({_difference(found, one)})" for found in withheld])
         yield f"no verdict on {listed}, because a best rate is at the edge of those tried"
 
 
-def _decided(found: Outcome, one: Experiment) -> str:
+def describe_decided(found: Outcome, one: Experiment) -> str:
     finding, metric = found.findings[AXIS], one.metric
     if found.verdict == "equivalent":
         return f"{found.against} within {amount(finding.margin, metric)} ({_difference(found, one)})"
@@ -206,7 +206,7 @@ def _decided(found: Outcome, one: Experiment) -> str:
     return f"{found.against} by {size} (Holm {p_phrase(found.holm_p)})"
 
 
-def _undecided(found: Outcome, one: Experiment) -> str:
+def describe_undecided(found: Outcome, one: Experiment) -> str:
     smallest = number(found.findings[AXIS].smallest, one.metric)
     return f"{found.against} ({_difference(found, one)}; a difference of {smallest} could have been found)"
 

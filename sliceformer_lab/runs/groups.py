@@ -133,10 +133,8 @@ def _key(run: RunRecord) -> str | None:
     """The facts that the runs of one table share; None for a run that stopped before it recorded its data."""
     if not run.protocol:
         return None
-    same = {name: run.protocol.get(name) for name in SAME_DATA} | {
-        name: run.options.get(name)
-        for name in TRIAL_OPTIONS  # trials get tables of their own
-    }
+    same = {name: run.protocol.get(name) for name in SAME_DATA}
+    same |= {name: run.options.get(name) for name in TRIAL_OPTIONS}  # trials get tables of their own
     sizes = {name: run.protocol.get(name) for name in SIZES}
     if SPLIT_SEED in run.options:  # the folds of a cross-validation differ in size by an example of each class
         sizes = {"num": sum(size or 0 for size in sizes.values())} | {name: run.options.get(name) for name in SHARES}

@@ -60,7 +60,7 @@ def test_untuned_runs_that_diverge_count_as_chance_and_are_counted(tmp_path: Pat
 
     audit(tmp_path, accuracy, untuned=True)
     (row,) = [line for line in page(tmp_path).splitlines() if line.startswith("| csp | ")][:1]
-    assert "| 23.18 (5 diverged) |" in row  # (89.1 + 5 * 10) / 6
+    assert "| 23.18 (5 at chance) |" in row  # (89.1 + 5 * 10) / 6
 
 
 def test_a_number_that_only_another_axis_has_is_named_with_that_axis(

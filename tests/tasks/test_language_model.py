@@ -84,6 +84,8 @@ def test_references_are_counts_scored_on_the_same_windows(data: DataModule) -> N
     bits = [row["metrics"]["test/bits_per_token"] for row in rows]
     assert bits[0] > bits[1] > bits[2]
     assert bits[0] > model(data).chance(predictions["test"]["targets"]) - 1e-6
+    val_only = model(data).more_references(data, {"val": predictions["val"]})
+    assert [row["name"] for row in val_only] == [row["name"] for row in rows]
 
 
 def test_a_text_file_trains_from_the_command_line_and_reports_bits(

@@ -60,8 +60,8 @@ def row_table(found: Comparison, result: AxisResult) -> Rows:
         entry = [name, number(result.mean(name), metric), str(len(scores)), _parameters(found, result, name)]
         entry.append(f"{words} {sizes}".strip() if found.tuning.learned[name] else "did not learn")
         if untuned:
-            own, diverged = found.untuned_scores(row)
-            entry.append(number(fmean(own) if own else None, metric) + (f" ({diverged} diverged)" if diverged else ""))
+            own, lost = found.untuned_scores(row)
+            entry.append(number(fmean(own) if own else None, metric) + (f" ({lost} at chance)" if lost else ""))
         if times is not None:
             steps, is_cut = times.steps_of(name)
             entry += [f"{times.ratio(name):.2f} of {BASE}", f"{steps:,}{' (limit)' if is_cut else ''}"]

@@ -128,7 +128,7 @@ class Comparison:
         return {name: sorted(options) for name, options in sorted(changed.items()) if options}
 
     def untuned_scores(self, row: ComparedRow) -> tuple[list[float], int]:
-        """The test scores of a row with its recipe's own values, and how many of its runs diverged."""
+        """The test scores of a row with its recipe's own values, and how many of its runs have none of their own."""
         runs, reasons = self._reported(row, self.options.axes[0], None)
         return list(self._scores(runs, reasons).values()), len(reasons)
 

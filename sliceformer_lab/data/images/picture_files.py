@@ -56,7 +56,7 @@ def picture_size(path: Path) -> tuple[int, int]:
 
 
 def reduced(image: Image.Image, shorter_side: int | None) -> Image.Image:
-    """A picture in RGB, of which the shorter side has `shorter_side` pixels if it had more."""
+    """A picture in RGB; a shorter side of more than `shorter_side` pixels is reduced to them."""
     if image.mode not in ("RGB", "L"):  # Pillow would take the nearest pixels of a palette
         image = image.convert("RGB")
     if shorter_side is not None and (side := min(image.size)) > shorter_side:
