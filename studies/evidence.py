@@ -3,7 +3,8 @@
 usage: python studies/evidence.py                     write the tables of studies/evidence.md (`make docs`)
        python studies/evidence.py run SOURCE [NAME...] train what is not finished, then write results/evidence.jsonl
 
-SOURCE is the folder that `stand_ins.py` describes; it also holds aclImdb, own/ag.csv and own/esol.csv. The runs are
+SOURCE is the folder that `stand_ins.py` describes; it also holds aclImdb, own/ag.csv, own/esol.csv and
+TUDataset/Mutagenicity, as torch-geometric reads it. The runs are
 those of `evidence_runs.py`. They use `python -m sliceformer_lab` with one thread and write to outputs/studies/evidence.
 A finished run is not trained again; delete its folder to do so.
 """

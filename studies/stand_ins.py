@@ -1,8 +1,9 @@
-"""Data sets in official formats, made from other real data, for tasks whose own data a machine lacks.
+"""Data sets in the formats that tasks read, made from other real data.
 
-They are never the official set. `STAND_INS[name](source, root)` writes what `data.root=ROOT` of a task reads. `source`
-is a folder with these, as their owners publish them:
+Those in official formats are never the official set. `STAND_INS[name](source, root)` writes what `data.root=ROOT` or
+`data.file` of a task reads. `source` is a folder with these, as their owners publish them:
     cifar-10-batches-py   MNIST/raw   modelnet40_normal_resampled   lrgb/peptides-functional
+    aeon/JapaneseVowels (the .ts files of the package aeon)   spoken_digits/recordings (Free Spoken Digit Dataset)
 and with the tables
     molecules/zinc_20k.csv.gz (smiles, logP)   molecules/qm9_gap.csv.gz (SMILES, gap)   own/sms.csv (text, label, split)
 """
@@ -13,6 +14,7 @@ import csv
 import gzip
 import json
 import pickle
+import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -78,6 +80,48 @@ def image_folder(source: Path, root: Path) -> None:
     for stage, count in (("train", 1_000), ("test", 250)):
         for label, number, picture in _pictures(source, stage, count, chosen):
             _save(picture, root / stage / CLASSES[label] / f"{number}.png")
+
+
+def image_csv(source: Path, root: Path) -> None:
+    """4,000 and 1,000 digits of MNIST, each turned by an angle within 60 degrees, which the table names."""
+    module = MNIST(root=str(source), download=False, verify=False)
+    module.prepare_data()
+    images = module.read()
+    random = np.random.default_rng(0)
+    rows = ["image,degrees,split"]
+    (root / "digits").mkdir(parents=True)
+    for stage, count in (("train", 4_000), ("test", 1_000)):
+        for place in range(count):
+            degrees = random.uniform(-60, 60)
+            file = f"digits/{stage}_{place}.png"
+            digit = Image.fromarray(images[stage].picture(place))
+            digit.rotate(degrees, Image.Resampling.BICUBIC).save(root / file)
+            rows.append(f"{file},{degrees:.2f},{stage}")
+    (root / "digits.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+def series_csv(source: Path, root: Path) -> None:
+    """Twelve coefficients over time of 270 and 370 Japanese vowels, a row for each time; the label is the speaker."""
+    root.mkdir(parents=True)
+    rows = ["utterance,frame,speaker,split," + ",".join(f"c{place}" for place in range(1, 13))]
+    for stage in ("train", "test"):
+        file = source / "aeon" / "JapaneseVowels" / f"JapaneseVowels_{stage.upper()}.ts"
+        series = file.read_text(encoding="utf-8").partition("@data\n")[2].splitlines()
+        for number, line in enumerate(series):
+            *channels, speaker = line.split(":")
+            frames = zip(*(channel.split(",") for channel in channels), strict=True)
+            name = f"{stage}{number}"
+            rows += [f"{name},{place},{speaker},{stage},{','.join(values)}" for place, values in enumerate(frames)]
+    (root / "vowels.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+def series_folder(source: Path, root: Path) -> None:
+    """2,700 and 300 recordings of spoken digits in folders of classes; 0 to 4 of each are for testing."""
+    for file in sorted((source / "spoken_digits" / "recordings").glob("*.wav")):
+        digit, _, number = file.stem.split("_")
+        folder = root / ("test" if int(number) < 5 else "train") / digit
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, folder / file.name)
 
 
 def point_folder(source: Path, root: Path) -> None:
@@ -231,8 +275,8 @@ def shapenet_part(source: Path, root: Path) -> None:
 STAND_INS: Mapping[str, Callable[[Path, Path], None]] = {
     make.__name__: make
     for make in (
-        *(cifar100, tiny_imagenet, imagenet1k, dogs_vs_cats, image_folder, point_folder, lra_retrieval, zinc, pcqm4m),
-        *(peptides_struct, shapenet_part),
+        *(cifar100, tiny_imagenet, imagenet1k, dogs_vs_cats, image_folder, image_csv, series_csv, series_folder),
+        *(point_folder, lra_retrieval, zinc, pcqm4m, peptides_struct, shapenet_part),
     )
 }
 
