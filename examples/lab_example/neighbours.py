@@ -5,8 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional
 
-from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
+from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
 from sliceformer_lab.config.option_types import Count
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
+from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import Node
 

@@ -1,4 +1,4 @@
-"""The contract of an attention: the arguments that the encoder gives, what an operator implements, its projections."""
+"""The contract of an attention: what the encoder gives to a layer, what an operator implements, its projections."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.attention.rotary import rotate
-from sliceformer_lab.batch import Padding
+from sliceformer_lab.batch import Edges, Padding
 
 NEVER = -3e4  # a score whose weight is exactly 0 after softmax, finite in every float type, fp16 included
 
@@ -62,6 +61,31 @@ class LayerSpec:
     def width(self) -> int:
         """Channels of all heads together, H * D."""
         return self.num_heads * (self.head_dim or self.dim // self.num_heads)
+
+
+@dataclass
+class LayerState:
+    """The state of one forward pass through the layers. The encoder makes one and passes it to every block."""
+
+    value: Tensor | None = None  # (B, S, width) of the last attention with `passes_state`; None before the first
+    edge_features: Tensor | None = None  # (E, C) edges of the graphs, changed by the layers so far; None before them
+
+
+class BlockInputs(NamedTuple):
+    """What the encoder gives a block besides the tokens, and the block its attention."""
+
+    padding: Padding | None = None
+    bias: Tensor | None = None  # (B, H, N, N); None for an attention that does not accept one
+    edges: Edges | None = None  # for a block that convolves
+    state: LayerState | None = None
+    tokens: Tensor | None = None  # (B, N, C) before the block's norm; None for the block, and without a norm
+
+    def zero_padding(self, x: Tensor) -> Tensor:
+        """x (B, N, C) with zeros at padded tokens."""
+        return x if self.padding is None else x.masked_fill(~self.padding.mask[:, :, None], 0)
+
+
+ALONE = BlockInputs()  # the tokens alone: no padding, no bias
 
 
 class Attention(nn.Module, ABC):

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from sliceformer_lab.attention import Attention, LayerSpec, build_layer
-from sliceformer_lab.attention.layer_state import BlockInputs
+from sliceformer_lab.attention.base import BlockInputs
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.schema import ConfigError, Node
 

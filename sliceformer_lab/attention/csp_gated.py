@@ -9,9 +9,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
 from sliceformer_lab.attention.csp import CSP
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.permute.schedule import Shift
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
+from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
 
 
 class GMLP(Attention):

@@ -9,9 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
 from sliceformer_lab.attention.decayed_sum import decayed_sum
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.config.option_types import Count
 
 EPS = 1e-5

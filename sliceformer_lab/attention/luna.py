@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs, LayerState
+from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec, LayerState
 from sliceformer_lab.attention.softmax import attend
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count

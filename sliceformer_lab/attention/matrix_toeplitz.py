@@ -7,8 +7,7 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import LayerSpec
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
+from sliceformer_lab.attention.base import ALONE, BlockInputs, LayerSpec
 from sliceformer_lab.attention.linear_map import LinearMix
 
 

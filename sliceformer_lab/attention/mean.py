@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
+from sliceformer_lab.attention.base import ALONE, BlockInputs
 from sliceformer_lab.attention.linear_map import LinearMix
 
 

@@ -9,9 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.base import ALONE, BlockInputs, LayerSpec
 from sliceformer_lab.attention.kernel import KernelAttention
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
 

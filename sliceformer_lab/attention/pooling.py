@@ -6,9 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.base import ALONE, BlockInputs, LayerSpec
 from sliceformer_lab.attention.grid_mix import GridMix
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.config.option_types import Count
 
 

@@ -6,8 +6,7 @@ from abc import abstractmethod
 
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import Attention
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
+from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs
 from sliceformer_lab.batch import Padding
 
 

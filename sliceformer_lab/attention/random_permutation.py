@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sliceformer_lab.attention.base import LayerSpec
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
+from sliceformer_lab.attention.base import ALONE, BlockInputs, LayerSpec
 from sliceformer_lab.attention.linear_map import LinearMix
 from sliceformer_lab.batch import Padding
 

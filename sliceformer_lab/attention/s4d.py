@@ -7,8 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import LayerSpec
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
+from sliceformer_lab.attention.base import ALONE, BlockInputs, LayerSpec
 from sliceformer_lab.attention.linear_map import LinearMix
 from sliceformer_lab.attention.matrix_toeplitz import toeplitz_product
 from sliceformer_lab.config.option_types import Count

@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import NEVER, Attention, LayerSpec
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
+from sliceformer_lab.attention.base import ALONE, NEVER, Attention, BlockInputs, LayerSpec
 from sliceformer_lab.attention.softmax import attend
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count, Positive

@@ -7,8 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import LayerSpec
-from sliceformer_lab.attention.layer_state import BlockInputs
+from sliceformer_lab.attention.base import BlockInputs, LayerSpec
 from sliceformer_lab.attention.samsa import SAMSA, Mode, proxy_weights
 from sliceformer_lab.config.option_types import Count, Positive
 

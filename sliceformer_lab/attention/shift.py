@@ -7,9 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.base import ALONE, BlockInputs, LayerSpec
 from sliceformer_lab.attention.grid_mix import GridMix
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.permute.schedule import Shift as Schedule
 from sliceformer_lab.permute.schedule import shift_steps

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import Attention
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
+from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs
 
 
 class EncoderBlock(nn.Module, ABC):

@@ -8,9 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
 from sliceformer_lab.attention.dropout import Dropout
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Positive
 from sliceformer_lab.encoder.base import EncoderBlock

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.base import Attention, BlockInputs, LayerSpec, LayerState
 from sliceformer_lab.attention.dropout import Dropout
-from sliceformer_lab.attention.layer_state import BlockInputs, LayerState
 from sliceformer_lab.batch import Edges, Padding
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import CheckedNode, Node, check_node

@@ -9,10 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec, LayerState
 from sliceformer_lab.attention.dropout import Dropout
 from sliceformer_lab.attention.identity import Identity
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs, LayerState
 from sliceformer_lab.batch import Edges
 from sliceformer_lab.config.option_types import Positive
 from sliceformer_lab.encoder.base import EncoderBlock

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
 from sliceformer_lab.attention.dropout import Dropout
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count, Fraction, Positive
 from sliceformer_lab.encoder.base import EncoderBlock

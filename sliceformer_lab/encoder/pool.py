@@ -6,8 +6,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import LayerSpec
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
+from sliceformer_lab.attention.base import ALONE, BlockInputs, LayerSpec
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
 from sliceformer_lab.encoder.set_block import PMA

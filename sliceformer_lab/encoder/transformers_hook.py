@@ -19,7 +19,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
 from sliceformer_lab.attention import Attention, LayerSpec, build_layer
-from sliceformer_lab.attention.layer_state import BlockInputs
+from sliceformer_lab.attention.base import BlockInputs
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.encoder.swap_checks import chosen_layers, suffix_padding

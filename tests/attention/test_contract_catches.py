@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import sliceformer_lab.attention.contract as checks
 from sliceformer_lab.attention import Attention, LayerSpec
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
+from sliceformer_lab.attention.base import ALONE, BlockInputs
 from sliceformer_lab.batch import Padding
 
 

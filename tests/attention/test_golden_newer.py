@@ -8,8 +8,8 @@ from support.golden_files import FOLDER, Peer, check_peer, file_names, options_o
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import build_layer
+from sliceformer_lab.attention.base import BlockInputs
 from sliceformer_lab.attention.contract import make_spec, padded, tokens
-from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.attention.matrix_toeplitz import MatrixToeplitz
 from sliceformer_lab.attention.random_mixing import RandomMixing
 from sliceformer_lab.attention.shift import Shift

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import LayerSpec, build_layer, samsa
-from sliceformer_lab.attention.layer_state import BlockInputs
+from sliceformer_lab.attention.base import BlockInputs
 from sliceformer_lab.attention.samsa import SAMSA, proxy_weights
 from sliceformer_lab.attention.samsa_published import MAX_DERIVATIVE, ResidualScore
 from sliceformer_lab.config.compose import load_option

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import LayerSpec, samsa
+from sliceformer_lab.attention.base import BlockInputs
 from sliceformer_lab.attention.contract import HEADS, CallCounter, make_spec, padded, tokens
-from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.attention.samsa import SAMSA, gumbel_noise, proxy_weights
 from sliceformer_lab.attention.samsa_published import SAMSAPublished, cap_gradient

@@ -10,7 +10,7 @@ from support.golden_files import KINDS, Arrays, file_names, load, operations, pa
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import LayerSpec, build_layer
-from sliceformer_lab.attention.layer_state import BlockInputs
+from sliceformer_lab.attention.base import BlockInputs
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.schema import build_object
 from sliceformer_lab.encoder.ema import DampedEMA

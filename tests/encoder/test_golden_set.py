@@ -11,7 +11,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import LayerSpec
-from sliceformer_lab.attention.layer_state import BlockInputs
+from sliceformer_lab.attention.base import BlockInputs
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.schema import build_object

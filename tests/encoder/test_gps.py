@@ -10,7 +10,7 @@ from support.plans import build_data, build_task
 from torch import Tensor
 from torch.testing import assert_close
 
-from sliceformer_lab.attention.layer_state import BlockInputs
+from sliceformer_lab.attention.base import BlockInputs
 from sliceformer_lab.batch import Edges, Graphs, Padding
 from sliceformer_lab.config.compose import compose_job, compose_root, load_option
 from sliceformer_lab.config.schema import ConfigError

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import Attention, LayerSpec, build_layer
-from sliceformer_lab.attention.layer_state import BlockInputs
+from sliceformer_lab.attention.base import BlockInputs
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.permute import available_backends, use_backend
 from sliceformer_lab.permute.schedule import interleave_columns, shift_steps

@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import Attention
+from sliceformer_lab.attention.base import BlockInputs
 from sliceformer_lab.attention.contract import DIM, MAX_LEN, make_spec, padded, tokens
 from sliceformer_lab.attention.depthwise_conv import DepthwiseConv
 from sliceformer_lab.attention.fnet import FNet
 from sliceformer_lab.attention.identity import Identity
-from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.attention.mean import Mean
 from sliceformer_lab.attention.random_permutation import RandomPermutation
 from sliceformer_lab.batch import Padding

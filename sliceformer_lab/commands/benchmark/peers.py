@@ -14,8 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
+from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
 from sliceformer_lab.permute.schedule import shift_steps
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sliceformer_lab.attention import Attention
-from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
+from sliceformer_lab.attention.base import ALONE, BlockInputs
 from sliceformer_lab.attention.permutation import PermutationAttention
 from sliceformer_lab.measures.maps import matrices, spread
 
