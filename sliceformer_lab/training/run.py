@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 
-from sliceformer_lab.attention.reach import reach_of_shifts
+from sliceformer_lab.attention.csp import reach_of_shifts
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.errors import DivergedError, Interrupted, LabError, RunFolderError, machine_error
 from sliceformer_lab.runs.files import spare_space, write_json

@@ -11,9 +11,8 @@ from torch.testing import assert_close
 
 from sliceformer_lab.attention import Attention, LayerSpec
 from sliceformer_lab.attention.base import BlockInputs
-from sliceformer_lab.attention.csp import CSP
+from sliceformer_lab.attention.csp import CSP, reach_of_shifts
 from sliceformer_lab.attention.permutation import PermutationAttention
-from sliceformer_lab.attention.reach import reach_of_shifts
 from sliceformer_lab.attention.sliceformer import Sliceformer
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.order import token_order
