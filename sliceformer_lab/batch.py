@@ -57,6 +57,10 @@ class Padding(Movable):
         front = self.mask.new_ones(self.mask.shape[0], count)
         return Padding(self.lengths + count, torch.cat([front, self.mask], dim=1))
 
+    def repeated(self, times: int) -> Padding:
+        """The padding of a batch in which every sample is repeated `times` times in a row."""
+        return Padding(self.lengths.repeat_interleave(times), self.mask.repeat_interleave(times, dim=0))
+
 
 @dataclass(frozen=True)
 class Edges(Movable):

@@ -107,7 +107,7 @@ class Attention(nn.Module, ABC):
     passes_state: ClassVar[bool] = False  # `attend_in_block` reads and changes the state that the layers pass on
     reads_padding: ClassVar[bool] = False  # padded rows reach real tokens, as in a published code
     accepts_padding: bool = True
-    maps_channels: ClassVar[bool] = False  # `maps` has one matrix for each channel
+    maps_channels: ClassVar[bool] = False  # `mix` multiplies the values of each channel by a matrix of its own
     maps_heads: bool = False  # `mix` multiplies the values of a head, however many channels it has, by one matrix
     counts_steps: bool = False  # a forward pass in training changes a buffer, so it must not be repeated
     random_evaluation: bool = False  # evaluation draws random numbers too, as in a published code
@@ -220,14 +220,21 @@ class Attention(nn.Module, ABC):
     ) -> Tensor | None:
         """The token-mixing matrices (B, H or C, N, N) of `mix` for its inputs, or None if there are none.
 
-        Those of the heads are what `mix` makes of unit vectors, without dropout.
+        They are what `mix` makes of unit vectors, without dropout. A class with `maps_channels` whose `mix` is not
+        linear in the values computes them itself.
         """
+        batch, num_tokens, _ = v.shape
+        unit = torch.eye(num_tokens, dtype=v.dtype, device=v.device)
+        if self.maps_channels:  # a row for each sample and token, with a one at the token and zeros elsewhere
+            ones = unit[:, :, None].expand(-1, -1, self.width).repeat(batch, 1, 1)  # (B*N, N, C)
+            padding = None if given.padding is None else given.padding.repeated(num_tokens)
+            columns = self.mix(ones, given=BlockInputs(padding))
+            return torch.unflatten(columns, 0, (batch, num_tokens)).permute(0, 3, 2, 1)
         if not self.maps_heads:
             return None
-        unit = torch.eye(v.shape[1], dtype=v.dtype, device=v.device).repeat(1, self.spec.num_heads)  # (N, H*N)
         training, self.training = self.training, False
         try:
-            return self.split_heads(self.mix(unit.expand(len(v), -1, -1), q, k, given))
+            return self.split_heads(self.mix(unit.repeat(1, self.spec.num_heads).expand(batch, -1, -1), q, k, given))
         finally:
             self.training = training
 

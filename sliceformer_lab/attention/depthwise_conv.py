@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import ALONE, BlockInputs, LayerSpec
-from sliceformer_lab.attention.grid_mix import GridMix
+from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
+from sliceformer_lab.attention.patch_grid import PatchGrid
 from sliceformer_lab.config.option_types import Count
 
 
-class DepthwiseConv(GridMix):
+class DepthwiseConv(Attention):
     """Depthwise convolution over tokens; over rows and columns of patches if the layer has a grid.
 
     Padding and tokens outside count as zero. On a grid the prefix tokens (CLS) are not mixed, so pool by the mean.
@@ -19,12 +19,14 @@ class DepthwiseConv(GridMix):
     Raises ValueError for an even `kernel_size`, which has no middle, and for a causal layer on a grid.
     """
 
+    maps_channels = True
     accepts_causal = True
     complexity = "N C k (on a grid k^2)"
     source = "control"
 
     def __init__(self, spec: LayerSpec, *, kernel_size: Count = 3) -> None:
         super().__init__(spec)
+        self.patches = PatchGrid(spec)
         if kernel_size % 2 == 0:
             raise ValueError(f"kernel_size must be odd, got {kernel_size}")
         if spec.causal and spec.grid is not None:
@@ -38,7 +40,7 @@ class DepthwiseConv(GridMix):
         """(B, N, C) -> (B, N, C)."""
         v = given.zero_padding(v)
         prefix, tokens = v[:, : self.spec.num_prefix], v[:, self.spec.num_prefix :]
-        image = F.pad(self.to_grid(tokens).permute(0, 3, 1, 2), (self.before, 0))
+        image = F.pad(self.patches.to_grid(tokens).permute(0, 3, 1, 2), (self.before, 0))
         mixed = self.conv(image if self.spec.grid else image[:, :, 0])
         image = mixed if self.spec.grid else mixed[:, :, None]
-        return torch.cat([prefix, self.to_tokens(image.permute(0, 2, 3, 1))], dim=1)
+        return torch.cat([prefix, self.patches.to_tokens(image.permute(0, 2, 3, 1))], dim=1)

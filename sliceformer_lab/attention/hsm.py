@@ -8,17 +8,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import ALONE, BlockInputs, LayerSpec
-from sliceformer_lab.attention.linear_map import LinearMix
+from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
 
 
-class HSM(LinearMix):
+class HSM(Attention):
     """a v_i + b v_{i-s} + c v_{i+s} with s = 2^layer, starting again at 1 behind the longest sequence.
 
     Outside the real tokens the values are zero. A causal layer reads no token after, as published. Raises
     ValueError without spec.max_len.
     """
 
+    maps_channels = True
     accepts_causal = True
     complexity = "N C"
     source = "HSM, arXiv 2601.22852"

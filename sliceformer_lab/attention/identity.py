@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from sliceformer_lab.attention.base import ALONE, BlockInputs
-from sliceformer_lab.attention.linear_map import LinearMix
+from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs
 
 
-class Identity(LinearMix):
+class Identity(Attention):
     """Every token keeps its own values, so the model learns without any mixing of tokens."""
 
+    maps_channels = True
     accepts_causal = True
     order_sensitive = False
     complexity = "0"

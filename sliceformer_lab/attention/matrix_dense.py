@@ -7,16 +7,16 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import ALONE, BlockInputs, LayerSpec
-from sliceformer_lab.attention.linear_map import LinearMix
+from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
 
 
-class MatrixDense(LinearMix):
+class MatrixDense(Attention):
     """v + M v / sqrt(L) with a learned matrix M of L = max_len rows in each head. (B, N, dim) -> (B, N, dim).
 
     n tokens use the first n rows and columns. Raises ValueError without spec.max_len.
     """
 
+    maps_channels = True
     complexity = "N^2 C"
     source = "Hydra, arXiv 2407.09941, section 3"
 

@@ -7,16 +7,16 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import ALONE, BlockInputs, LayerSpec
-from sliceformer_lab.attention.linear_map import LinearMix
+from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
 
 
-class MatrixToeplitz(LinearMix):
+class MatrixToeplitz(Attention):
     """v + M v / (2 sqrt(L)) with one learned weight for each distance, both ways, in each head.
 
     Computed by FFT in float32. Raises ValueError without spec.max_len.
     """
 
+    maps_channels = True
     complexity = "N log N C"
     source = "Hydra, arXiv 2407.09941, section 3"
     deviation = "Hydra: taps lie one place off, and only max_len tokens are accepted"

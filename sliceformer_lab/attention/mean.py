@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from sliceformer_lab.attention.base import ALONE, BlockInputs
-from sliceformer_lab.attention.linear_map import LinearMix
+from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs
 
 
-class Mean(LinearMix):
+class Mean(Attention):
     """Every token receives the mean of the real tokens' values: mixing of rank one."""
 
+    maps_channels = True
     order_sensitive = False
     complexity = "N C"
     source = "control"

@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sliceformer_lab.attention.base import ALONE, BlockInputs, LayerSpec
-from sliceformer_lab.attention.grid_mix import GridMix
+from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
+from sliceformer_lab.attention.patch_grid import PatchGrid
 from sliceformer_lab.config.option_types import Count
 
 
-class Pooling(GridMix):
+class Pooling(Attention):
     """The mean of the neighbouring tokens that exist, minus the token itself: no parameters, no content.
 
     The window is `kernel_size` tokens of a sequence, or kernel_size x kernel_size patches of an image. On an image the
@@ -19,11 +19,13 @@ class Pooling(GridMix):
     Raises ValueError for an even `kernel_size`, which has no middle.
     """
 
+    maps_channels = True
     complexity = "N C k (on a grid k^2)"
     source = "control; MetaFormer, arXiv 2111.11418, equation (2)"
 
     def __init__(self, spec: LayerSpec, *, kernel_size: Count = 3, subtract_input: bool = True) -> None:
         super().__init__(spec)
+        self.patches = PatchGrid(spec)
         if kernel_size % 2 == 0:
             raise ValueError(f"kernel_size must be odd, got {kernel_size}")
         self.window = (kernel_size if spec.grid else 1, kernel_size)
@@ -41,7 +43,7 @@ class Pooling(GridMix):
 
     def _sums(self, tokens: Tensor) -> Tensor:
         """The sum over the window of each token (B, N, C) -> (B, N, C); what is outside counts as zero."""
-        image = self.to_grid(tokens).permute(0, 3, 1, 2)
+        image = self.patches.to_grid(tokens).permute(0, 3, 1, 2)
         edge = (self.window[0] // 2, self.window[1] // 2)
         sums = F.avg_pool2d(image, self.window, stride=1, padding=edge, divisor_override=1)
-        return self.to_tokens(sums.permute(0, 2, 3, 1))
+        return self.patches.to_tokens(sums.permute(0, 2, 3, 1))

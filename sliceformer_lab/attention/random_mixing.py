@@ -5,18 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sliceformer_lab.attention.base import ALONE, BlockInputs, LayerSpec
-from sliceformer_lab.attention.linear_map import LinearMix
+from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
 from sliceformer_lab.config.option_types import NonNegative
 
 
-class RandomMixing(LinearMix):
+class RandomMixing(Attention):
     """softmax(scale * U) V with U uniform in [0, 1), drawn at construction, never trained, saved in checkpoints.
 
     With scale 1 the weights are nearly equal, so this is the mean plus a few percent of noise; 8 to 32 mix at random.
     n real tokens use the first n rows and columns. Raises ValueError without spec.max_len.
     """
 
+    maps_channels = True
     complexity = "N^2 C"
     source = "control; MetaFormer baselines, arXiv 2210.13452"
     logits: Tensor  # (max_len, max_len), scale * U

@@ -5,12 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sliceformer_lab.attention.base import ALONE, BlockInputs, LayerSpec
-from sliceformer_lab.attention.linear_map import LinearMix
+from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
 from sliceformer_lab.batch import Padding
 
 
-class RandomPermutation(LinearMix):
+class RandomPermutation(Attention):
     """Each channel's tokens in a fixed random order, drawn at construction and saved in checkpoints.
 
     Every token position has a random key. n real tokens are ordered by the first n keys, whatever the padding. In a
@@ -19,6 +18,7 @@ class RandomPermutation(LinearMix):
     Raises ValueError without spec.max_len.
     """
 
+    maps_channels = True
     accepts_causal = True
     complexity = "N log N C"
     source = "control"

@@ -7,15 +7,14 @@ import math
 import torch
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import ALONE, BlockInputs, LayerSpec
-from sliceformer_lab.attention.linear_map import LinearMix
+from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
 from sliceformer_lab.attention.matrix_toeplitz import toeplitz_product
 from sliceformer_lab.config.option_types import Count
 
 BLOCK_STEPS = 64  # steps in time whose powers are computed one by one
 
 
-class S4D(LinearMix):
+class S4D(Attention):
     """D v plus the outputs of two diagonal state space models, one reading from each end. (B, N, dim) -> (B, N, dim).
 
     A model has state / 2 pairs of complex numbers in each channel. The one from the end reads the tokens after a token,
@@ -23,6 +22,7 @@ class S4D(LinearMix):
     Raises ValueError for an odd `state`.
     """
 
+    maps_channels = True
     complexity = "N log N C, and N S C for its weights"
     source = "S4D, arXiv 2206.11893, sections 3 and 4.2 (S4D-Lin)"
     deviation = "S4D: a GELU and a gated linear map follow; here value and output projections stand around it"

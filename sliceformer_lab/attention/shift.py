@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sliceformer_lab.attention.base import ALONE, BlockInputs, LayerSpec
-from sliceformer_lab.attention.grid_mix import GridMix
+from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
+from sliceformer_lab.attention.patch_grid import PatchGrid
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.permute.schedule import Shift as Schedule
 from sliceformer_lab.permute.schedule import shift_steps
@@ -16,7 +16,7 @@ from sliceformer_lab.permute.schedule import shift_steps
 Fill = Literal["zero", "keep", "circular"]
 
 
-class Shift(GridMix):
+class Shift(Attention):
     """Each channel of the values reads from a token a fixed number of steps away: no parameters, no content.
 
     `steps`: a schedule of CSP (a circular shift reduces it by the longest length); `tsm`, where one channel of `n_div`
@@ -27,6 +27,7 @@ class Shift(GridMix):
     Raises ValueError for a schedule without spec.max_len, and for a circular shift on rows and columns.
     """
 
+    maps_channels = True
     complexity = "N C"
     source = "TSM, arXiv 1811.08383; ShiftViT, arXiv 2201.10801; S2-MLP, arXiv 2106.07477"
     deviation = (
@@ -44,6 +45,7 @@ class Shift(GridMix):
         n_div: Count = 8,
     ) -> None:
         super().__init__(spec)
+        self.patches = PatchGrid(spec)
         self.on_grid = spec.grid is not None and steps in ("shiftvit", "s2")
         if self.on_grid and fill == "circular":
             raise ValueError(f"fill=circular shifts along the sequence; steps={steps} shifts rows and columns")
@@ -76,9 +78,10 @@ class Shift(GridMix):
         if not self.on_grid:
             lengths = None if padding is None else padding.lengths
             return self._shifted(v[:, None], None if padding is None else padding.mask[:, None], lengths)[:, 0]
-        prefix, tokens = v[:, : self.spec.num_prefix], v[:, self.spec.num_prefix :]
-        present = None if padding is None else self.to_grid(padding.mask[:, self.spec.num_prefix :, None])[..., 0]
-        return torch.cat([prefix, self.to_tokens(self._shifted(self.to_grid(tokens), present, None))], dim=1)
+        first = self.spec.num_prefix
+        present = None if padding is None else self.patches.to_grid(padding.mask[:, first:, None])[..., 0]
+        shifted = self._shifted(self.patches.to_grid(v[:, first:]), present, None)
+        return torch.cat([v[:, :first], self.patches.to_tokens(shifted)], dim=1)
 
     def _shifted(self, cells: Tensor, present: Tensor | None, lengths: Tensor | None) -> Tensor:
         """Cells (B, rows, columns, C) -> the same, shifted; only those in `present` (B, rows, columns) are real."""
