@@ -133,11 +133,9 @@ class GPSBlock(EncoderBlock):
 
 
 def _build_conv(kind: Convolution, dim: int, *, bias: bool) -> nn.Module:
-    """The convolution of the `conv` option. Raises ValueError if torch-geometric is not installed."""
-    try:
-        from torch_geometric import nn as graph_nn  # seconds to import
-    except ImportError as error:
-        raise ValueError(f"conv={kind} needs torch-geometric: pip install 'sliceformer-lab[graph]'") from error
+    """The convolution of the `conv` option."""
+    from torch_geometric import nn as graph_nn  # seconds to import
+
     built: nn.Module
     match kind:
         case "gcn":
