@@ -14,8 +14,7 @@ from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Positive
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
-from sliceformer_lab.encoder.hints import without_decay
-from sliceformer_lab.encoder.layers import DropPath, GELUTanh, Mlp
+from sliceformer_lab.encoder.layers import DropPath, GELUTanh, Mlp, without_decay
 from sliceformer_lab.encoder.norm import NormKind, build_norm, normalise
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "gelu_tanh": GELUTanh, "relu": nn.ReLU, "silu": nn.SiLU}

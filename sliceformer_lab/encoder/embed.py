@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.encoder.hidden import Hidden
-from sliceformer_lab.encoder.hints import without_decay
-from sliceformer_lab.encoder.layers import ConvPatchEmbed, PatchEmbed
+from sliceformer_lab.encoder.layers import ConvPatchEmbed, PatchEmbed, without_decay
 from sliceformer_lab.order import TokenOrder, token_order
 
 Stem = Literal["patch", "conv"]

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from sliceformer_lab.batch import Edges, Graphs, Padding
 from sliceformer_lab.encoder.hidden import Hidden
-from sliceformer_lab.encoder.hints import without_decay
-from sliceformer_lab.encoder.layers import Mlp
+from sliceformer_lab.encoder.layers import Mlp, without_decay
 
 
 class FeatureEmbedding(nn.Module):

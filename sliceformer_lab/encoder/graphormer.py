@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from sliceformer_lab.batch import Graphs, Padding
 from sliceformer_lab.encoder.hidden import Hidden
-from sliceformer_lab.encoder.hints import without_decay
+from sliceformer_lab.encoder.layers import without_decay
 
 NUM_IDS = 512  # ids for each feature, distance and degree; 0 is padding
 MAX_HOPS = 128  # edges of a path that have a matrix of their own

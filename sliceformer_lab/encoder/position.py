@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.encoder.encoder_options import PositionKind
-from sliceformer_lab.encoder.hints import without_decay
+from sliceformer_lab.encoder.layers import without_decay
 
 
 class Position(nn.Module):

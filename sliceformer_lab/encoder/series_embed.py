@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.encoder.hidden import Hidden
-from sliceformer_lab.encoder.hints import without_decay
+from sliceformer_lab.encoder.layers import without_decay
 
 SeriesStem = Literal["patch", "conv"]
 KERNELS = (7, 5, 3)  # time steps

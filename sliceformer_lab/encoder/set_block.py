@@ -16,8 +16,7 @@ from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
-from sliceformer_lab.encoder.hints import without_decay
-from sliceformer_lab.encoder.layers import DropPath
+from sliceformer_lab.encoder.layers import DropPath, without_decay
 
 
 class MAB(nn.Module):
