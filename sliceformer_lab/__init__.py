@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sliceformer_lab.__main__ import run, sweep
+    from sliceformer_lab.attention import build_attention
     from sliceformer_lab.encoder.factory import build_encoder
-    from sliceformer_lab.encoder.library import build_attention
     from sliceformer_lab.encoder.swap import register_attentions, swap
     from sliceformer_lab.runs.job_table import load_sweep
     from sliceformer_lab.training.saved.exported_model import load_export
     from sliceformer_lab.training.saved.saved_run import load_run
 
 _MODULE_OF = {
-    "build_attention": "sliceformer_lab.encoder.library",
+    "build_attention": "sliceformer_lab.attention",
     "build_encoder": "sliceformer_lab.encoder.factory",
     "load_export": "sliceformer_lab.training.saved.exported_model",
     "load_run": "sliceformer_lab.training.saved.saved_run",

@@ -36,7 +36,7 @@ FOLDERS = {
 }
 REFERENCE = {  # page -> its modules
     "For your own programs": (
-        "sliceformer_lab.encoder.library",
+        "sliceformer_lab.attention",
         "sliceformer_lab.encoder.swap",
         "sliceformer_lab.training.saved.saved_run",
     ),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
+from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import Node
 
-__all__ = ["ALONE", "Attention", "BlockInputs", "LayerSpec", "build_layer"]
+__all__ = ["ALONE", "Attention", "BlockInputs", "LayerSpec", "build_attention", "build_layer"]
 
 
 def build_layer(attention: Node, spec: LayerSpec) -> Attention:
@@ -17,3 +20,25 @@ def build_layer(attention: Node, spec: LayerSpec) -> Attention:
     nodes = attention_nodes(attention)
     layer: Attention = nodes[spec.index % len(nodes)].build(spec)
     return layer
+
+
+def build_attention(
+    name: str,
+    *,
+    dim: int,
+    num_heads: int,
+    max_len: int | None = None,
+    head_dim: int | None = None,
+    grid: tuple[int, int] | None = None,
+    overrides: Mapping[str, object] | None = None,
+    **options: object,
+) -> Attention:
+    """The attention of conf/attention/<name>.yaml with `options` in place of its defaults.
+
+    An option that has the name of an argument above goes into `overrides`. Some attentions need `max_len`, the longest
+    sequence, or `grid`, the rows and columns of an image's patches, which are the last tokens. Raises ConfigError for
+    an unknown name and for options that do not fit.
+    """
+    num_prefix = max_len - grid[0] * grid[1] if max_len and grid else 0
+    spec = LayerSpec(dim=dim, num_heads=num_heads, max_len=max_len, head_dim=head_dim, num_prefix=num_prefix, grid=grid)
+    return build_layer(load_option("attention", name) | dict(overrides or {}) | options, spec)
