@@ -12,7 +12,7 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.encoder.embed import TokenEmbedding
 from sliceformer_lab.encoder.hidden import Hidden
-from sliceformer_lab.tasks.masked_metrics import is_masked
+from sliceformer_lab.tasks.masked import is_masked
 from sliceformer_lab.tasks.metrics import MeanOfValues
 from sliceformer_lab.tasks.pretraining import Pretrainable, Pretraining
 from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions

@@ -17,8 +17,7 @@ from torch import Tensor
 from sliceformer_lab.batch import NO_CLASS, Batch, Padding
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.order import TokenOrder
-from sliceformer_lab.tasks.masked import Maskable, MaskedModelling
-from sliceformer_lab.tasks.masked_metrics import MaskedAccuracy, MaskedR2, MostFrequent, is_masked
+from sliceformer_lab.tasks.masked import Maskable, MaskedAccuracy, MaskedModelling, MaskedR2, MostFrequent, is_masked
 from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
 
 DIGITS = DataSpec(name="digits", num_classes=10, image_size=(8, 8), channels=1)

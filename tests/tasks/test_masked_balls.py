@@ -15,6 +15,7 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.points.clouds import farthest_points
 from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.tasks.masked import is_masked
 from sliceformer_lab.tasks.masked_balls import (
     NUM_BALLS,
     CloudTask,
@@ -24,7 +25,6 @@ from sliceformer_lab.tasks.masked_balls import (
     divide,
     members_of,
 )
-from sliceformer_lab.tasks.masked_metrics import is_masked
 from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
 
 CLOUDS = DataSpec(name="clouds", num_classes=3, max_len=64, channels=6, unordered=True)
