@@ -17,7 +17,6 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.checked import ModelNodes, check_model
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.tasks.metrics import MeanLoss
-from sliceformer_lab.tasks.predictions import Predictions
 from sliceformer_lab.training.interfaces import TaskModule
 from sliceformer_lab.training.optim import OptimOptions
 from sliceformer_lab.training.processes.other_processes import of_all_processes
@@ -42,7 +41,7 @@ class Task(TaskModule):
         self.data_spec = data if isinstance(data, DataSpec) else DataSpec(**data)
         self.optim: OptimOptions = self.nodes.optim.build()
         self.num_steps: int | None = None  # of the training, known when it starts
-        self.predictions: dict[str, Predictions] = {}
+        self._scored: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {}  # ids, targets, outputs of batches, by split
         self._logs_train_loss = False  # in the current epoch
         self.val_metrics, self.test_metrics = self.build_metrics(), self.build_metrics()
         # not Lightning's own mean, which over processes divides by the mean batch size rounded down
@@ -136,7 +135,8 @@ class Task(TaskModule):
         values = {f"{prefix}/{name}": metric for name, metric in (*metrics.items(), ("loss", mean_loss))}
         self.log_dict(values, on_epoch=True, logger=not keep, batch_size=len(batch), add_dataloader_idx=False)
         if keep:
-            self.predictions.setdefault(split, Predictions()).add(batch, kept)
+            part = (batch.ids.cpu(), batch.target.cpu(), kept.detach().cpu())
+            self._scored.setdefault(split, []).append(part)
 
     def kept(self, output: Tensor, batch: Batch) -> Tensor:
         """The prediction to save: the output itself, or the decision made from it."""
@@ -146,6 +146,16 @@ class Task(TaskModule):
     def predicted(self, batch: Batch) -> Tensor:
         """The prediction for a batch as predictions.npz would hold it."""
         return self.kept(self(batch), batch).to(self.kept_type)
+
+    def gathered_predictions(self) -> dict[str, dict[str, Tensor]]:
+        """Those of all processes, which must all call it."""
+        found = {}
+        for split, own in self._scored.items():
+            parts = [part for each in of_all_processes(own) for part in each]
+            ids, targets, logits = (torch.cat(column) for column in zip(*parts, strict=True))
+            order = ids.argsort()
+            found[split] = {"ids": ids[order], "targets": targets[order], "logits": logits[order]}
+        return found
 
     def example(self) -> Batch:
         """One black image or one sequence of the largest length, to count costs with; its target is no true one."""
@@ -159,11 +169,11 @@ class Task(TaskModule):
 
     def on_validation_start(self) -> None:
         """Drops the predictions of an earlier pass."""
-        self.predictions.pop("val", None)
+        self._scored.pop("val", None)
 
     def on_test_start(self) -> None:
         """Drops the predictions of an earlier pass."""
-        self.predictions.pop("test", None)
+        self._scored.pop("test", None)
 
     def configure_model(self) -> None:
         """Splits the weights over the processes under trainer=fsdp, before the optimiser takes them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from pytorch_lightning import LightningModule
 from torch import Tensor
@@ -20,13 +20,6 @@ from sliceformer_lab.measures.simple_models import SimpleModel
 from sliceformer_lab.training.optim import OptimOptions
 from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
 from sliceformer_lab.training.results.predicted import Names, Row, ScoredSplit
-
-
-class SplitPredictions(Protocol):
-    """The predictions of one split."""
-
-    def gathered(self) -> dict[str, Tensor]:
-        """ids (n,), targets (n, ...) and logits (n, ...) of the whole split, sorted by id, from all processes."""
 
 
 class TaskModule(LightningModule, ABC):
@@ -45,7 +38,6 @@ class TaskModule(LightningModule, ABC):
     optim: OptimOptions
     num_steps: int | None  # optimizer steps of the training, known when it starts
     stopped_at: int | None = None  # the step at which validation reached optim.stop_at
-    predictions: Mapping[str, SplitPredictions]  # by split, of the last scoring
 
     @classmethod
     def passes_bias(cls, options: Mapping[str, Any]) -> bool:
@@ -64,6 +56,13 @@ class TaskModule(LightningModule, ABC):
     @abstractmethod
     def predicted(self, batch: Batch) -> Tensor:
         """The prediction for a batch as predictions.npz holds it."""
+
+    @abstractmethod
+    def gathered_predictions(self) -> dict[str, dict[str, Tensor]]:
+        """By split, ids (n,), targets (n, ...) and logits (n, ...) of the last scoring, sorted by id.
+
+        All processes must call it, and receive those of all.
+        """
 
     def num_tokens(self) -> int:
         """Longest sequence that reaches the encoder, CLS or graph token included."""

@@ -56,7 +56,7 @@ def score(
             torch.manual_seed(plan.seed)  # some attentions draw tokens in evaluation too
             evaluate(task, datamodule=data, ckpt_path=checkpoint, weights_only=True, verbose=False)
         metrics |= {name + suffix: float(value) for name, value in trainer.callback_metrics.items()}
-    predictions = {split: outputs.gathered() for split, outputs in task.predictions.items()}
+    predictions = task.gathered_predictions()
     for name, value in task.decided_metrics(predictions, thresholds).items():
         metrics[name + (test_suffix if name.startswith("test/") else "")] = value
     for name, value in metrics.items():
