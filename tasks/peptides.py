@@ -18,8 +18,7 @@ from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.encoder.pool import PoolMode
 from sliceformer_lab.tasks.graph import GraphTask
 from sliceformer_lab.tasks.metrics import BatchPrecision
-from sliceformer_lab.tasks.target_task import TargetKind
-from sliceformer_lab.tasks.targets import Labels, NumberLoss, Numbers
+from sliceformer_lab.tasks.targets import Labels, NumberLoss, Numbers, TargetKind
 
 log = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.encoder.linear_init import initialise_head
 from sliceformer_lab.encoder.pool import Pool, PoolMode
-from sliceformer_lab.tasks.classes import Classes
 from sliceformer_lab.tasks.masked import Maskable, Units
-from sliceformer_lab.tasks.target_task import ClassWeights, TargetKind, TargetTask
+from sliceformer_lab.tasks.target_task import ClassWeights, TargetTask
+from sliceformer_lab.tasks.targets import Classes, TargetKind
 
 Head = Literal["linear", "mlp", "gelu", "mega"]
 

@@ -16,13 +16,11 @@ from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.measures.simple_models import SimpleModel
 from sliceformer_lab.tasks.base import Task
-from sliceformer_lab.tasks.classes import Classes
 from sliceformer_lab.tasks.metrics import best_thresholds, f1_scores
-from sliceformer_lab.tasks.targets import Labels, Numbers
+from sliceformer_lab.tasks.targets import Classes, Labels, Numbers, TargetKind
 from sliceformer_lab.training.results.predicted import Names, Row, ScoredSplit
 
 ClassWeights = Literal["balanced"]
-TargetKind = Classes | Numbers | Labels  # what is predicted of a sample, with the methods of a `TargetTask`
 
 
 class TargetTask(Task):

@@ -201,8 +201,7 @@ def test_a_split_column_says_which_images_test_and_wrong_rows_are_named(tmp_path
 
 
 def test_every_class_weighs_the_same_when_weights_are_balanced(tmp_path: Path) -> None:
-    from sliceformer_lab.tasks.classes import Classes
-    from sliceformer_lab.tasks.targets import Labels
+    from sliceformer_lab.tasks.targets import Classes, Labels
 
     targets = torch.tensor([0] * 9 + [1])
     weights = Classes(3).balanced_weights(targets)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from sliceformer_lab.measures.metric_scale import less_is_better
-from sliceformer_lab.tasks.classes import Classes
 from sliceformer_lab.tasks.language_model import LanguageModel
 from sliceformer_lab.tasks.masked_balls import MaskedBalls
 from sliceformer_lab.tasks.points import PointSegmentation
 from sliceformer_lab.tasks.segmentation import ImageSegmentation
-from sliceformer_lab.tasks.targets import Labels, Numbers
+from sliceformer_lab.tasks.targets import Classes, Labels, Numbers
 
 SELECTING = (Classes, ImageSegmentation, Labels, LanguageModel, MaskedBalls, Numbers, PointSegmentation)
 
