@@ -12,8 +12,9 @@ from torchmetrics import Metric, MetricCollection
 
 from sliceformer_lab.batch import NO_CLASS, Batch
 from sliceformer_lab.encoder.hidden import Hidden
+from sliceformer_lab.tasks.base import Task
 from sliceformer_lab.tasks.metrics import MeanOfValues
-from sliceformer_lab.tasks.pretraining import ORDER, Pretrainable, Pretraining
+from sliceformer_lab.tasks.pretraining import ORDER, Pretraining
 from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
 
 
@@ -28,8 +29,10 @@ class Units:
     numbers: int = 0
 
 
-class Maskable(Pretrainable):
-    """A task whose inputs consist of units that can be hidden one by one."""
+class Maskable(Task):
+    """A task whose inputs consist of units that can be hidden one by one, for its encoder to find them."""
+
+    maskable = True
 
     @property
     @abstractmethod

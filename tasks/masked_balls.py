@@ -12,18 +12,20 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.encoder.embed import TokenEmbedding
 from sliceformer_lab.encoder.hidden import Hidden
+from sliceformer_lab.tasks.base import Task
 from sliceformer_lab.tasks.masked import is_masked
 from sliceformer_lab.tasks.metrics import MeanOfValues
-from sliceformer_lab.tasks.pretraining import Pretrainable, Pretraining
+from sliceformer_lab.tasks.pretraining import Pretraining
 from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
 
 NUM_BALLS = 16  # of a cloud
 HIDDEN_SHARE = 0.6  # share of them that is hidden
 
 
-class CloudTask(Pretrainable):
+class CloudTask(Task):
     """A task whose tokens are the points of clouds (B, N, 3 or 6)."""
 
+    maskable = True
     embedding: TokenEmbedding
 
     def pretraining(self, options: PretrainOptions, seed: int) -> Pretraining:

@@ -1,9 +1,8 @@
-"""The base classes of pretraining on hidden inputs: the task that has one, and the task that is pretrained with."""
+"""The base class of pretraining on hidden inputs."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -15,21 +14,6 @@ from sliceformer_lab.tasks.base import Task
 from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
 
 TRAINING, VALIDATION, ORDER = range(3)  # what a draw is for, in the seeds of generators
-
-
-class Pretrainable(Task):
-    """A task whose encoder can first learn to find hidden parts of the inputs."""
-
-    maskable: ClassVar[bool] = True
-
-    @abstractmethod
-    def pretraining(self, options: PretrainOptions, seed: int) -> Pretraining:
-        """The pretraining of this task's encoder. Raises ConfigError for options that do not fit the inputs."""
-
-    def kept_weights(self) -> set[str]:
-        """Those of encoder and embedding, without the CLS token."""
-        parts = ("embedding.", "encoder.")
-        return {name for name in self.state_dict() if name.startswith(parts) and not name.endswith(".cls")}
 
 
 class Pretraining(Task):

@@ -149,8 +149,12 @@ class TaskModule(LightningModule, ABC):
         raise ConfigError(f"{type(self).__name__} has no pretraining")
 
     def kept_weights(self) -> set[str]:
-        """The names of the weights and buffers that a pretraining hands over; all others are new."""
-        return set()
+        """The names of the weights and buffers that a pretraining hands over; all others are new.
+
+        Those of encoder and embedding, without the CLS token.
+        """
+        parts = ("embedding.", "encoder.")
+        return {name for name in self.state_dict() if name.startswith(parts) and not name.endswith(".cls")}
 
     def initialise(self) -> None:
         """Load the weights of `encoder.init`, if any, into a new model. Raises ConfigError if they do not fit."""
