@@ -102,7 +102,7 @@ class SequenceClassification(Maskable, TargetTask):
     def kind(self) -> TargetKind:
         """What is predicted."""
         if self.double_softmax:
-            return Classes(self.data_spec.num_classes, self.label_smoothing, double_softmax=True)
+            return Classes(self.data_spec.num_classes, double_softmax=True)
         return super().kind
 
     def build_head(self, head: Head, dim: int, hidden: int) -> nn.Module:

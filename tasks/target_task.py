@@ -52,7 +52,7 @@ class TargetTask(Task):
         """What is predicted."""
         if self.data_spec.targets == "labels":
             return Labels()
-        return Numbers() if self.data_spec.num_targets else Classes(self.data_spec.num_classes, self.label_smoothing)
+        return Numbers() if self.data_spec.num_targets else Classes(self.data_spec.num_classes)
 
     @property
     def num_outputs(self) -> int:
@@ -92,11 +92,11 @@ class TargetTask(Task):
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """The loss of classes, numbers or labels; missing targets (NaN) are ignored."""
         weights = None if self._weights is None else self._weights.to(output.device)
-        return self.kind.loss(output, target, self.target_std, weights)
+        return self.kind.loss(output, target, self.target_std, weights, self.label_smoothing)
 
     def evaluation_loss(self, output: Tensor, target: Tensor) -> Tensor:
         """The loss without smoothing and weights."""
-        return self.kind.evaluation_loss(output, target, self.target_std)
+        return self.kind.loss(output, target, self.target_std)
 
     def thresholds(self, predictions: Mapping[str, Mapping[str, Tensor]]) -> tuple[float, ...]:
         """The probability of each label above which it is predicted, with the best F1 in validation."""

@@ -38,13 +38,12 @@ NumberLoss = Literal["l1", "smooth_l1"]
 
 @dataclass(frozen=True)
 class Classes:
-    """One class of a sample, from logits (B, classes). The loss is cross-entropy with `smoothing`.
+    """One class of a sample, from logits (B, classes). The loss is cross-entropy.
 
     With `double_softmax` outputs are probabilities, which the loss takes for logits, as in Sliceformer's IMDB code.
     """
 
     count: int
-    smoothing: float = 0.0
     double_softmax: bool = False
     monitor: Literal["accuracy"] = "accuracy"
     monitor_mode: ClassVar[str] = "max"
@@ -65,16 +64,13 @@ class Classes:
             metrics["auc"] = OneVsRestAUC()
         return metrics
 
-    def loss(self, output: Tensor, target: Tensor, scale: Tensor, weights: Tensor | None) -> Tensor:
+    def loss(
+        self, output: Tensor, target: Tensor, scale: Tensor, weights: Tensor | None = None, smoothing: float = 0.0
+    ) -> Tensor:
         """Cross-entropy with label smoothing; the soft targets (B, classes) of Mixup are smoothed already."""
         del scale
-        smoothing = self.smoothing if target.ndim == 1 else 0.0
+        smoothing = smoothing if target.ndim == 1 else 0.0
         return F.cross_entropy(output, target, weight=weights, label_smoothing=smoothing)
-
-    def evaluation_loss(self, output: Tensor, target: Tensor, scale: Tensor) -> Tensor:
-        """Cross-entropy without smoothing and weights."""
-        del scale
-        return F.cross_entropy(output, target)
 
     def balanced_weights(self, targets: Tensor) -> Tensor:
         """A weight for each class (classes,), with which every class of the training targets (n,) weighs the same."""
@@ -135,17 +131,15 @@ class Numbers:
         scores = {"rmse": rmse, "r2": r2, "spearman": spearman}
         return {"mae": KnownMeanAbsoluteError(), **{name: MeanOverTargets(score) for name, score in scores.items()}}
 
-    def loss(self, output: Tensor, target: Tensor, scale: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Mean loss of the known numbers, divided by `scale`; numbers have no weights."""
-        del weights
+    def loss(
+        self, output: Tensor, target: Tensor, scale: Tensor, weights: Tensor | None = None, smoothing: float = 0.0
+    ) -> Tensor:
+        """Mean loss of the known numbers, divided by `scale`; numbers have neither weights nor smoothing."""
+        del weights, smoothing
         known = ~target.isnan()
         errors = ((output - target) / scale).where(known, 0.0)
         each = errors.abs() if self.form == "l1" else F.smooth_l1_loss(errors, errors * 0, reduction="none")
         return each.sum() / known.sum().clamp_min(1)
-
-    def evaluation_loss(self, output: Tensor, target: Tensor, scale: Tensor) -> Tensor:
-        """The same."""
-        return self.loss(output, target, scale)
 
     def balanced_weights(self, targets: Tensor) -> None:
         """Numbers have none."""
@@ -193,16 +187,14 @@ class Labels:
         ranked = {"auc": auc, "average_precision": average_precision}
         return {**{name: MeanOverTargets(score) for name, score in ranked.items()}, "accuracy": KnownAccuracy()}
 
-    def loss(self, output: Tensor, target: Tensor, scale: Tensor, weights: Tensor | None = None) -> Tensor:
+    def loss(
+        self, output: Tensor, target: Tensor, scale: Tensor, weights: Tensor | None = None, smoothing: float = 0.0
+    ) -> Tensor:
         """Binary cross-entropy, averaged over the known labels; `weights` (T,) are those of true labels."""
-        del scale
+        del scale, smoothing
         known = ~target.isnan()
         each = F.binary_cross_entropy_with_logits(output, target.nan_to_num(), pos_weight=weights, reduction="none")
         return each.where(known, 0.0).sum() / known.sum().clamp_min(1)
-
-    def evaluation_loss(self, output: Tensor, target: Tensor, scale: Tensor) -> Tensor:
-        """The loss without weights."""
-        return self.loss(output, target, scale)
 
     def balanced_weights(self, targets: Tensor) -> Tensor:
         """For each label (T,), how many times more often the training targets (n, T) have it false than true."""
