@@ -79,7 +79,8 @@ class MegaBlock(Block):
         h = self.attention_input(x, given.padding)
         averaged = self.dropout(self.ema(h, given.padding))
         update, z, reset, candidate = self.gates(averaged).split(self.widths, dim=-1)
-        mixed = self._mixed(self._values(h), functional.silu(z), given)
+        v = self.hidden_dropout(functional.silu(self.value(h)))
+        mixed = self._mixed(v, functional.silu(z), given)
         h = self.dropout(functional.silu(candidate + self.out(mixed * functional.silu(reset))))
         return self._feed_forward(self.add_residual(x, update.sigmoid() * (h - x)), given.padding)
 
@@ -87,9 +88,6 @@ class MegaBlock(Block):
         if self.has_ffn:
             return super()._feed_forward(x, padding)
         return x if self.norm_first else normalise(self.norm1, x, padding)
-
-    def _values(self, h: Tensor) -> Tensor:
-        return self.hidden_dropout(functional.silu(self.value(h)))
 
     def _mixed(self, v: Tensor, z: Tensor, given: BlockInputs) -> Tensor:
         q, k = None, None

@@ -109,8 +109,12 @@ class ClassModel(FeatureModel):
     def fit_and_predict(self, train: Contents, targets: Array, others: Mapping[str, Contents]) -> dict[str, Array]:
         """Logits (m, num_classes), the lowest for classes without training examples."""
         first, *parts = self.features.matrices(train, list(others.values()))
-        outputs = _classify(self.features.estimator, first, targets, parts, self.num_classes)
-        return dict(zip(others, outputs, strict=True))
+        fitted = _estimator(self.features.estimator, classifies=True).fit(first, targets)
+        outputs = {}
+        for name, part in zip(others, parts, strict=True):
+            outputs[name] = np.full((part.shape[0], self.num_classes), -2 * MAX_LOGIT)
+            outputs[name][:, fitted.classes_.astype(int)] = _logits(fitted, part)
+        return outputs
 
 
 @dataclass(frozen=True)
@@ -127,16 +131,6 @@ class TargetModel(FeatureModel):
         ]
         outputs = [np.stack(part, axis=1) for part in zip(*columns, strict=True)]
         return dict(zip(others, outputs, strict=True))
-
-
-def _classify(estimator: str, train: Array, targets: Array, others: list[Array], num_classes: int) -> list[Array]:
-    fitted = _estimator(estimator, classifies=True).fit(train, targets)
-    outputs = []
-    for part in others:
-        logits = np.full((part.shape[0], num_classes), -2 * MAX_LOGIT)  # of classes without training examples
-        logits[:, fitted.classes_.astype(int)] = _logits(fitted, part)
-        outputs.append(logits)
-    return outputs
 
 
 def _column(estimator: str, train: Array, target: Array, others: list[Array], *, has_labels: bool) -> list[Array]:
