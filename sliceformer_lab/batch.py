@@ -62,6 +62,11 @@ class Padding(Movable):
         return Padding(self.lengths.repeat_interleave(times), self.mask.repeat_interleave(times, dim=0))
 
 
+def fill_padding(x: Tensor, padding: Padding | None, value: float = 0) -> Tensor:
+    """x (B, N, C) with `value` at padded tokens."""
+    return x if padding is None else x.masked_fill(~padding.mask[..., None], value)
+
+
 @dataclass(frozen=True)
 class Edges(Movable):
     """The edges between nodes among the tokens (B, N) of a padded batch, for layers that convolve along them."""

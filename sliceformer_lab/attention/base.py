@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.rotary import rotate
-from sliceformer_lab.batch import Edges, Padding
+from sliceformer_lab.batch import Edges, Padding, fill_padding
 
 NEVER = -3e4  # a score whose weight is exactly 0 after softmax, finite in every float type, fp16 included
 
@@ -82,7 +82,7 @@ class BlockInputs(NamedTuple):
 
     def zero_padding(self, x: Tensor) -> Tensor:
         """x (B, N, C) with zeros at padded tokens."""
-        return x if self.padding is None else x.masked_fill(~self.padding.mask[:, :, None], 0)
+        return fill_padding(x, self.padding)
 
 
 ALONE = BlockInputs()  # the tokens alone: no padding, no bias

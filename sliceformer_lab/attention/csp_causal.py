@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sliceformer_lab.attention.base import ALONE, BlockInputs, LayerSpec
 from sliceformer_lab.attention.permutation import PermutationAttention
-from sliceformer_lab.batch import Padding
+from sliceformer_lab.batch import Padding, fill_padding
 from sliceformer_lab.config.option_types import Count, Positive
 from sliceformer_lab.permute import shift_sort, shift_sort_index
 from sliceformer_lab.permute.schedule import shift_steps
@@ -74,7 +74,7 @@ class CSPCausal(PermutationAttention):
         if self.sliding:
             order = shift_sort_index(self._windows(self._shifted(shift_sort, v), 0), None, group_size=self.group_size)
             source = self._ranked(self._windows(source, -1).gather(1, order))
-        return source if padding is None else source.masked_fill(~padding.mask[:, :, None], -1)
+        return fill_padding(source, padding, -1)
 
     def _shifted(self, operator: Callable[..., Tensor], v: Tensor) -> Tensor:
         """Each channel moved down, and sorted in blocks unless windows slide. (B, N, C) -> (B, N, C).

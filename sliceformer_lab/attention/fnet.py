@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs
-from sliceformer_lab.batch import Padding
+from sliceformer_lab.batch import Padding, fill_padding
 
 
 class FNet(Attention):
@@ -35,10 +35,10 @@ def _ragged_fft(x: Tensor, padding: Padding) -> Tensor:
     size = 1 << (2 * num_tokens - 2).bit_length()
     chirp = _chirp(padding.lengths, num_tokens)[:, :, None]  # (B, N, 1)
     lags = torch.cat([chirp, chirp.new_zeros(len(x), size - 2 * num_tokens + 1, 1), chirp[:, 1:].flip(1)], dim=1).conj()
-    signal = (x * chirp).masked_fill(~padding.mask[:, :, None], 0)
+    signal = fill_padding(x * chirp, padding)
     spectrum = torch.fft.fft(signal, size, dim=1) * torch.fft.fft(lags, dim=1)
     transformed: Tensor = torch.fft.ifft(spectrum, dim=1)[:, :num_tokens] * chirp
-    return (transformed / padding.lengths[:, None, None].sqrt()).masked_fill(~padding.mask[:, :, None], 0)
+    return fill_padding(transformed / padding.lengths[:, None, None].sqrt(), padding)
 
 
 def _chirp(lengths: Tensor, num_tokens: int) -> Tensor:

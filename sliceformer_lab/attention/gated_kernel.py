@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
 from sliceformer_lab.attention.patch_grid import PatchGrid
-from sliceformer_lab.batch import Padding
+from sliceformer_lab.batch import Padding, fill_padding
 from sliceformer_lab.config.option_types import Count
 
 
@@ -82,8 +82,7 @@ class _ValueConv(nn.Module):
         self.bias = nn.Parameter(torch.empty(channels).uniform_(-limit, limit))
 
     def forward(self, v: Tensor, padding: Padding | None) -> Tensor:
-        if padding is not None:
-            v = v.masked_fill(~padding.mask[:, :, None], 0)
+        v = fill_padding(v, padding)
         cells = self.patches.to_grid(v[:, self.num_prefix :]).permute(0, 3, 1, 2)
         weight = torch.cat([self.weight] * self.copies)
         if self.patches.size is None:

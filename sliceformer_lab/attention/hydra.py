@@ -74,8 +74,7 @@ class Hydra(Attention):
         states, steps = k[..., : 4 * self.state], k[..., 4 * self.state :]
         x = torch.cat([v, states], dim=-1)
         steps = F.softplus(steps.float() + self.step_bias.float().repeat(2))
-        if given.padding is not None:
-            x, steps = (part.masked_fill(~given.padding.mask[:, :, None], 0) for part in (x, steps))
+        x, steps = (given.zero_padding(part) for part in (x, steps))
         x = F.silu(self.conv(x.mT).mT)
         v = x[..., : self.width]
         b_forward, c_forward, b_backward, c_backward = x[..., self.width :].chunk(4, dim=-1)

@@ -19,5 +19,5 @@ class Mean(Attention):
         """(B, N, C) -> (B, N, C), the same for all tokens of a sample."""
         if given.padding is None:
             return v.mean(dim=1, keepdim=True).expand_as(v)
-        total = v.masked_fill(~given.padding.mask[:, :, None], 0).sum(dim=1, keepdim=True)
+        total = given.zero_padding(v).sum(dim=1, keepdim=True)
         return (total / given.padding.lengths[:, None, None]).expand_as(v)

@@ -14,7 +14,7 @@ from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.csp import CSP, Order
 from sliceformer_lab.attention.permutation import BiasFormula
 from sliceformer_lab.attention.sliceformer import Sliceformer
-from sliceformer_lab.batch import Padding
+from sliceformer_lab.batch import Padding, fill_padding
 from sliceformer_lab.config.option_types import Count, Positive
 from sliceformer_lab.permute import shift_sort_index
 from sliceformer_lab.permute.schedule import Shift
@@ -61,7 +61,7 @@ class CSPPublishedPadding(CSP):
         """(B, N, C) -> (B, N, C) int64, -1 on padding."""
         if padding is None:
             return super().source_index(v, padding)
-        return self._sources(v, padding).masked_fill(~padding.mask[..., None], -1)
+        return fill_padding(self._sources(v, padding), padding, -1)
 
     def _sources(self, v: Tensor, padding: Padding) -> Tensor:
         """The published rule: (B, N, C) -> (B, N, C) int64."""
@@ -85,11 +85,11 @@ class SliceformerPublishedPadding(Sliceformer):
         permuted = super().permute(v, None)
         if padding is None or self.order != "max_exchange":
             return permuted
-        return permuted.masked_fill(~padding.mask[..., None], 0.0)
+        return fill_padding(permuted, padding)
 
     def source_index(self, v: Tensor, padding: Padding | None) -> Tensor:
         """(B, N, C) -> (B, N, C) int64, -1 on padding under max_exchange."""
         source = super().source_index(v, None)
         if padding is None or self.order != "max_exchange":
             return source
-        return source.masked_fill(~padding.mask[..., None], -1)
+        return fill_padding(source, padding, -1)

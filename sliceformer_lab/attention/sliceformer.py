@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.permutation import BiasFormula, PermutationAttention, Reference
-from sliceformer_lab.batch import Padding
+from sliceformer_lab.batch import Padding, fill_padding
 from sliceformer_lab.config.option_types import Positive
 from sliceformer_lab.permute import shift_sort, shift_sort_index
 from sliceformer_lab.permute.schedule import InterleaveRule, interleave_columns
@@ -64,22 +64,18 @@ class Sliceformer(PermutationAttention):
         """(B, N, C) -> (B, N, C)."""
         if self.order != "max_exchange":
             return self._sort(shift_sort, v, padding)
-        permuted = _exchanged(v, self._largest(v, padding))
-        return permuted if padding is None else permuted.masked_fill(~padding.mask[..., None], 0.0)
+        return fill_padding(_exchanged(v, self._largest(v, padding)), padding)
 
     def source_index(self, v: Tensor, padding: Padding | None) -> Tensor:
         """(B, N, C) -> (B, N, C) int64, -1 on padding."""
         if self.order != "max_exchange":
             return self._sort(shift_sort_index, v, padding)
         slots = torch.arange(v.shape[1], device=v.device)[:, None].expand(v.shape)
-        source = _exchanged(slots, self._largest(v, padding))
-        return source if padding is None else source.masked_fill(~padding.mask[..., None], -1)
+        return fill_padding(_exchanged(slots, self._largest(v, padding)), padding, -1)
 
     def _largest(self, v: Tensor, padding: Padding | None) -> Tensor:
         """The first real token with each channel's maximum: (B, N, C) -> (B, 1, C)."""
-        seen = v.detach()
-        if padding is not None:
-            seen = seen.masked_fill(~padding.mask[..., None], float("-inf"))
+        seen = fill_padding(v.detach(), padding, -torch.inf)
         return seen.max(dim=1, keepdim=True).indices  # several times faster than argmax
 
     def _sort(self, operator: Callable[..., Tensor], v: Tensor, padding: Padding | None) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sliceformer_lab.batch import Padding
+from sliceformer_lab.batch import Padding, fill_padding
 
 
 class DampedEMA(nn.Module):
@@ -41,7 +41,7 @@ class DampedEMA(nn.Module):
 
     def forward(self, x: Tensor, padding: Padding | None = None) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
-        real = x if padding is None else x.masked_fill(~padding.mask[..., None], 0)
+        real = fill_padding(x, padding)
         with torch.autocast(x.device.type, enabled=False):  # there is no FFT in bf16
             averaged = self._convolve(real.float()).to(x.dtype)
         return functional.silu(averaged + x * self.omega)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sliceformer_lab.batch import Edges, Graphs, Padding
+from sliceformer_lab.batch import Edges, Graphs, Padding, fill_padding
 from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.encoder.layers import Mlp, without_decay
 
@@ -64,8 +64,7 @@ class GraphTokens(nn.Module):
             if graphs.positions is None:
                 raise ValueError("graph tokens need the positions of the nodes")
             x = x + self.positions(graphs.positions)
-        if padding is not None:
-            x = x.masked_fill(~padding.mask[..., None], 0)
+        x = fill_padding(x, padding)
         if self.edges is not None and self.ends is not None:
             x, padding = self._with_edges(x, graphs, padding, self.edges, self.ends)
         if self.graph_token is not None:
@@ -117,9 +116,7 @@ class RandomGraphTokens(nn.Module):
         source, target = graphs.edge_index
         features = graphs.visible(self.edges(graphs.edge_features))
         edges = features + left.flatten(0, 1)[source] - right.flatten(0, 1)[target]
-        x = self.node_mlp(x + left + right)
-        if padding is not None:
-            x = x.masked_fill(~padding.mask[..., None], 0)
+        x = fill_padding(self.node_mlp(x + left + right), padding)
         return after_nodes(x, padding, self.edge_mlp(edges), source // x.shape[1])
 
 

@@ -7,7 +7,7 @@ from typing import Literal, Protocol, runtime_checkable
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import ALONE, BlockInputs, LayerSpec
-from sliceformer_lab.batch import Padding
+from sliceformer_lab.batch import Padding, fill_padding
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
 from sliceformer_lab.encoder.set_block import PMA
 from sliceformer_lab.errors import ConfigError
@@ -55,7 +55,7 @@ class Pool(nn.Module):
         if self.pma is not None:
             return self.pma(x, padding).squeeze(1)
         if self.score is not None:
-            weights = _fill(self.score(x), padding, float("-inf")).softmax(dim=1)  # (B, N, 1)
+            weights = fill_padding(self.score(x), padding, float("-inf")).softmax(dim=1)  # (B, N, 1)
             return (weights * x).sum(dim=1)
         match self.mode:
             case "cls":
@@ -63,9 +63,9 @@ class Pool(nn.Module):
             case "mean":
                 if padding is None:
                     return x.mean(dim=1)
-                return x.masked_fill(~padding.mask[..., None], 0).sum(dim=1) / padding.lengths[:, None]
+                return fill_padding(x, padding).sum(dim=1) / padding.lengths[:, None]
             case "max":
-                return _fill(x, padding, float("-inf")).amax(dim=1)
+                return fill_padding(x, padding, float("-inf")).amax(dim=1)
             case _:
                 return self._at_reference(x, padding, reference)
 
@@ -73,10 +73,5 @@ class Pool(nn.Module):
         if reference is None:
             raise ValueError(f"pool={self.mode} needs the reference channel that Encoder.with_reference returns")
         key = reference if self.mode == "ref_max" else -reference
-        token = _fill(key[..., None], padding, float("-inf")).argmax(dim=1)  # (B, 1)
+        token = fill_padding(key[..., None], padding, float("-inf")).argmax(dim=1)  # (B, 1)
         return x.take_along_dim(token[..., None], dim=1).squeeze(1)
-
-
-def _fill(x: Tensor, padding: Padding | None, value: float) -> Tensor:
-    """x (B, N, C) with `value` on padding."""
-    return x if padding is None else x.masked_fill(~padding.mask[..., None], value)
