@@ -40,11 +40,10 @@ def plot_spectra(record: ProbeRecord, path: Path) -> None:
     above, below = figure.subplots(2, 4)
     moments = [0, -1] if len(record.epochs) > 1 else [-1]
     panels = [(place, moment) for moment in moments for place in ("input", "output")]
+    colours = GRADIENT(np.linspace(0, 1, len(record.attentions)))  # of the layers
     for axes, (place, moment) in zip(above, panels, strict=False):
         axes.sharey(above[0])
-        for colour, spectrum in zip(
-            _layer_colours(record), record.at("spectrum", place, "raw", moment=moment), strict=True
-        ):
+        for colour, spectrum in zip(colours, record.at("spectrum", place, "raw", moment=moment), strict=True):
             _spectrum(axes, spectrum, color=colour)
         axes.set_title(f"{PLACES_SHOWN[place]}, {describe_moment(record, moment)}")
     for axes in above[len(panels) :]:
@@ -69,7 +68,8 @@ def plot_spectra(record: ProbeRecord, path: Path) -> None:
         fraction=0.02,
         pad=0.01,
     )
-    _legend_below(figure, below[0], columns=3)
+    handles, labels = below[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     kinds = ", ".join(dict.fromkeys(record.attentions.tolist()))
     figure.suptitle(f"{kinds}: token matrices of {len(record.sample_ids)} validation samples, mean over the samples")
     save_figure(figure, path)
@@ -118,10 +118,6 @@ def _from_zero(axes: Axes) -> None:
     axes.set_ylim(bottom, top + 0.04 * (top - bottom))  # so that the uppermost markers are whole
 
 
-def _layer_colours(record: ProbeRecord) -> NDArray[np.float64]:
-    return GRADIENT(np.linspace(0, 1, len(record.attentions)))
-
-
 def whole_numbers(axes: Axes) -> None:
     """Number the x axis by whole numbers only."""
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
@@ -131,11 +127,6 @@ def describe_moment(record: ProbeRecord, moment: int) -> str:
     """Description of the `moment`-th record."""
     finished = int(record.epochs[moment]) + 1
     return f"after epoch {finished}" if finished else "before training"
-
-
-def _legend_below(figure: Figure, axes: Axes, columns: int) -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
 
 
 def save_figure(figure: Figure, path: Path) -> None:
