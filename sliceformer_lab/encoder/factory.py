@@ -65,10 +65,11 @@ class Encoder(nn.Module):
         For `ref_min` and `ref_max`; `Pool.check` refuses a last attention without such a channel.
         """
         given = BlockInputs(padding, bias, edges, LayerState())
-        x, attention, seen = self._all_but_last(x, given), self.attentions[-1], _Values()
-        with attention.observed(seen):
+        x, attention = self._all_but_last(x, given), self.attentions[-1]
+        values: list[Tensor] = []
+        with attention.observed(lambda v, _: values.append(v.detach())):
             x = self._last(x, given)
-        return x, cast(ReferenceSort, attention).reference_channel(seen.v.detach(), given)
+        return x, cast(ReferenceSort, attention).reference_channel(values[0], given)
 
     def pooled(
         self,
@@ -120,16 +121,6 @@ class Encoder(nn.Module):
 
     def _zero_padding(self, x: Tensor, given: BlockInputs) -> Tensor:
         return x if self.keeps_padding else given.zero_padding(x)
-
-
-class _Values:
-    """Keeps the values that an attention mixes."""
-
-    v: Tensor  # (B, N, H*D)
-
-    def __call__(self, v: Tensor, mixed: Tensor) -> None:
-        del mixed
-        self.v = v
 
 
 def build_encoder(
