@@ -27,7 +27,7 @@ class Luna(Attention):
 
     needs_qk = True
     passes_state = True
-    mixable = False  # `mix` alone has no access to the state
+    mixable = False  # a block or model that projects need not pass the state on
     order_sensitive = False
     complexity = "N C memory"
     source = "Ma et al. 2021, section 3"
@@ -55,38 +55,23 @@ class Luna(Attention):
         self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None, state: LayerState | None = None
     ) -> Tensor:
         """(B, N, dim) -> (B, N, dim); reads the memory, or the initial one, and stores the next one in `state`."""
-        state = LayerState() if state is None else state
-        start = self.init_state(x.shape[0]) if state.value is None else state.value
-        y, state.value = self.step(x, start, padding, bias)
-        return y
-
-    def init_state(self, batch_size: int) -> Tensor:
-        """The memory for each sample: (B, S, H*D)."""
-        return self.memory.expand(batch_size, -1, -1)
-
-    def step(
-        self, x: Tensor, state: Tensor, padding: Padding | None = None, bias: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Tokens (B, N, dim), memory (B, S, H*D) -> tokens (B, N, dim), the memory plus the packed rows."""
         v, q, k = self.project(x)
-        mixed, state = self._nested(v, q, k, state, padding)
-        return self.project_out(v, mixed), state
+        return self.project_out(v, self.mix(v, q, k, BlockInputs(padding, bias, state=state)))
 
     def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
-        """Values and keys (B, N, H*D) to pack, queries to unpack -> (B, N, H*D), from the initial memory."""
-        return self._nested(v, q, k, self.init_state(len(v)), given.padding)[0]
+        """Values and keys (B, N, H*D) to pack, queries to unpack -> (B, N, H*D). Raises ValueError without q or k.
 
-    def _nested(
-        self, v: Tensor, q: Tensor | None, k: Tensor | None, state: Tensor, padding: Padding | None
-    ) -> tuple[Tensor, Tensor]:
-        """Mixed tokens (B, N, H*D), next memory (B, S, H*D). Raises ValueError without q or k."""
+        Reads the memory in `given.state`, or the initial one, and leaves it there with the packed rows added.
+        """
         q, k = self.queries_and_keys(q, k)
-        state = self.memory_norm(state)
-        packed = self._attend(self.pack_query(state), k, v, None if padding is None else padding.mask[:, None, None])
+        padding, state = given.padding, given.state or LayerState()
+        memory = self.memory_norm(self.memory.expand(len(v), -1, -1) if state.value is None else state.value)
+        packed = self._attend(self.pack_query(memory), k, v, None if padding is None else padding.mask[:, None, None])
         lengths = v.shape[1] if padding is None else padding.lengths[:, None, None, None]
-        rows = torch.arange(state.shape[1], device=v.device) < lengths
+        rows = torch.arange(memory.shape[1], device=v.device) < lengths
         mixed = self._attend(q, self.unpack_key(packed), self.unpack_value(packed), rows.expand(len(v), 1, 1, -1))
-        return mixed, state + packed
+        state.value = memory + packed
+        return mixed
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None) -> Tensor:
         dropout = self.spec.attention_dropout if self.training else 0.0

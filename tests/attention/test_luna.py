@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from sliceformer_lab.attention.base import LayerState
 from sliceformer_lab.attention.contract import DIM, HEADS, MAX_LEN, padded, tokens
 from sliceformer_lab.attention.luna import Luna
 from sliceformer_lab.config.compose import compose_job, load_option
@@ -28,9 +29,9 @@ def test_the_encoder_passes_the_memory_from_layer_to_layer() -> None:
     model = encoder("luna")
     x, padding = padded([tokens(n, batch=1, seed=n)[0] for n in (12, 5)], MAX_LEN)
     h = x.masked_fill(~padding.mask[..., None], 0)
-    state = model.blocks[0].attention.init_state(len(x))
+    state = LayerState()
     for block in model.blocks:
-        mixed, state = block.attention.step(block.norm1(h), state, padding)
+        mixed = block.attention(block.norm1(h), padding, state=state)
         h = h + mixed
         h = (h + block.mlp(block.norm2(h))).masked_fill(~padding.mask[..., None], 0)
     expected = model.norm(h)
