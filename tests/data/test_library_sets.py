@@ -40,6 +40,7 @@ def test_a_set_of_torchvision_has_its_own_splits_classes_and_source(tmp_path: Pa
     assert "https://github.com/zalandoresearch/fashion-mnist" in (data.about() or "")
     assert data.places("test", [0]) == ["test picture 0"] and data.fingerprint()["official"] is None
     assert {choice.option for choice in data.choices()} == {"data.image_size", "data.mirror", "data.batch_size"}
+    assert data.remarks() == [], "its files in the folder are read by torchvision"
     options = {"size": 40, "num_classes": 2}
     fake = library("torchvision", tmp_path, dataset="FakeData", options=options, image_size=16)
     assert {len(split) for split in fake.splits.values()} == {4, 32}, "a set without splits is split by fractions"

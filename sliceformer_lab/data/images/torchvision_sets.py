@@ -94,6 +94,9 @@ class TorchvisionData(ImageFolder):
 
         return class_of_library(datasets, self.dataset, "torchvision.datasets")
 
+    def unread_files(self) -> list[Path]:
+        return []  # torchvision reads its own files
+
     def prepare_data(self) -> None:
         _ = self.parts
 
