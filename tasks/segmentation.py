@@ -20,7 +20,6 @@ from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.images.image_pairs import resize_mask
-from sliceformer_lab.data.images.pixel_classes import commonest_class
 from sliceformer_lab.data.spec import Content, DataSpec
 from sliceformer_lab.encoder.embed import Stem
 from sliceformer_lab.encoder.linear_init import initialise_head
@@ -129,6 +128,15 @@ class ImageSegmentation(PatchTask):
         """A forest of pixels."""
         del data, num_train
         return [PixelForest()]
+
+
+def commonest_class(targets: Tensor) -> Tensor:
+    """The commonest class at each place of masks (n, H, W): (H, W). Places without any have the commonest of all."""
+    known = targets != NO_CLASS
+    classes = int(targets.max().clamp_min(0)) + 1
+    counts = torch.stack([(targets == one).sum(dim=0) for one in range(classes)])  # (K, H, W)
+    overall = targets[known].bincount(minlength=classes)
+    return torch.where(counts.sum(dim=0) > 0, counts.argmax(dim=0), overall.argmax())
 
 
 def class_iou(predicted: Tensor, target: Tensor, num_classes: int) -> Tensor:

@@ -23,13 +23,12 @@ from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import NO_CLASS, Batch
 from sliceformer_lab.commands.predict.mask_files import MaskFiles
 from sliceformer_lab.config.compose import compose_root
-from sliceformer_lab.data.images.pixel_classes import commonest_class
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import ConfigError, Interrupted
 from sliceformer_lab.measures.mask_plots import Segmented, class_colours, plot_masks
 from sliceformer_lab.measures.pixel_forest import PixelForest
 from sliceformer_lab.runs.folder import read_summary
-from sliceformer_lab.tasks.segmentation import ImageSegmentation, class_iou
+from sliceformer_lab.tasks.segmentation import ImageSegmentation, class_iou, commonest_class
 from sliceformer_lab.training.saved.saved_run import load_run
 
 SPEC = DataSpec(name="mine", num_classes=3, image_size=(16, 24), channels=3, targets="pixels")
