@@ -5,6 +5,8 @@ from __future__ import annotations
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Iterable
+from itertools import accumulate
 from pathlib import Path
 
 from sliceformer_lab.errors import DataError, LabError, machine_error
@@ -20,9 +22,13 @@ def unpack(archive: Path, target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
         try:
             if tarfile.is_tarfile(archive):
-                _unpack_tar(archive, temporary)
+                with tarfile.open(archive) as tar:
+                    _check_size(archive, (member.size for member in tar))
+                    tar.extractall(temporary, filter="data")
             else:
-                _unpack_zip(archive, temporary)
+                with zipfile.ZipFile(archive) as packed:
+                    _check_size(archive, (member.file_size for member in packed.infolist()))
+                    packed.extractall(temporary)
         except LabError:
             raise
         except Exception as error:  # of tarfile, zipfile and four libraries of compression
@@ -34,31 +40,10 @@ def unpack(archive: Path, target: Path) -> None:
         inner.replace(target)
 
 
-def _unpack_tar(archive: Path, folder: str) -> None:
-    limit, total = _limit(archive), 0
-
-    def within_limit(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
-        nonlocal total
-        total += member.size
-        if total > limit:
-            raise _too_large(archive, limit)
-        return tarfile.data_filter(member, path)
-
-    with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter=within_limit)
-
-
-def _unpack_zip(archive: Path, folder: str) -> None:
-    limit = _limit(archive)
-    with zipfile.ZipFile(archive) as packed:
-        if sum(member.file_size for member in packed.infolist()) > limit:
-            raise _too_large(archive, limit)
-        packed.extractall(folder)
-
-
-def _limit(archive: Path) -> int:
-    return MAX_UNPACKED_RATIO * archive.stat().st_size + MAX_UNPACKED_BYTES
-
-
-def _too_large(archive: Path, limit: int) -> DataError:
-    return DataError(f"{archive} would unpack to more than {limit:,} bytes, which no official archive does; replace it")
+def _check_size(archive: Path, sizes: Iterable[int]) -> None:
+    """Raises DataError if the members have too many bytes; reads no member after the one that exceeds the limit."""
+    limit = MAX_UNPACKED_RATIO * archive.stat().st_size + MAX_UNPACKED_BYTES
+    if any(total > limit for total in accumulate(sizes)):
+        raise DataError(
+            f"{archive} would unpack to more than {limit:,} bytes, which no official archive does; replace it"
+        )
