@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from sliceformer_lab.data.splits import STAGES, Stage
+from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import STAGE_NAMES
 from sliceformer_lab.errors import DataError
 
@@ -42,13 +42,6 @@ def training_classes(root: Path) -> list[str]:
     return class_names(stage_folders(root).get("train", root))
 
 
-def files_by_class(root: Path, endings: Collection[str], kind: str) -> dict[Stage, ClassFiles]:
-    """The files of each split that has a folder; `kind` names them in the plural. Raises DataError naming a folder."""
-    classes = training_classes(root)
-    folders = stage_folders(root) or {"train": root}
-    return {stage: labelled_files(folders[stage], classes, endings, kind) for stage in STAGES if stage in folders}
-
-
 def labelled_files(
     folder: Path, classes: Sequence[str], endings: Collection[str], kind: str, inner: str = ""
 ) -> ClassFiles:
@@ -67,13 +60,6 @@ def labelled_files(
             raise DataError(f"{inside} holds no {kind} ({', '.join(sorted(endings))}); fill it or delete it")
         found += [(path, classes.index(name)) for path in files]
     return found
-
-
-def unread_files(root: Path, read: Iterable[Path]) -> list[Path]:
-    """The files in the folders of `root` that are not among `read`, but hidden ones and notes of the system."""
-    known = set(read)
-    found = (path for path in sorted(root.glob("*/**/*")) if path not in known and path.is_file())
-    return [path for path in found if not any(is_of_system(part) for part in path.relative_to(root).parts)]
 
 
 def is_of_system(name: str) -> bool:

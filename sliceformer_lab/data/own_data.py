@@ -3,26 +3,28 @@
 # No `from __future__ import annotations` in data modules; `data.base` says why.
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from sliceformer_lab.config.option_types import Count, Fraction
-from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.data.base import DataModule, FolderData
 from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.cached_data import CachedData
+from sliceformer_lab.data.class_names import ClassFiles, is_of_system, labelled_files, stage_folders, training_classes
 from sliceformer_lab.data.spec import ContentKind
-from sliceformer_lab.data.splits import Stage
+from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.data.table_files import SPLIT_COLUMN, has_split_column
 from sliceformer_lab.runs.files import name_of
 
 Name = Annotated[str, Field(pattern=r"^[^/\\\s][^/\\\n]*$")]  # part of the name of a run's folder
 Column = str | Count  # of a table: its name, or its number from 1 in a table without a header
 
-PLURALS: dict[ContentKind, str] = {
+PLURALS: dict[ContentKind | None, str] = {
     "text": "texts",
     "smiles": "molecules",
     "picture": "pictures",
@@ -61,33 +63,14 @@ class OwnData(DataModule):
         return self.name or name_of(self.origin)
 
     def remarks(self) -> list[str]:
-        """Counts the examples that are in two splits, by their content, and the files that are not read."""
+        """Counts the examples that are in two splits, by their content."""
         if self.content_kind is None:
             return super().remarks()
         self.prepare_data()
         self.setup()
         hashes = {stage: [*map(hash, self.contents(stage))] for stage in self.splits}
         kind = PLURALS[self.content_kind]
-        return [
-            *super().remarks(),
-            *_describe_trained(hashes, kind),
-            *_describe_selecting(hashes, kind),
-            *self._unread(kind),
-        ]
-
-    def unread_files(self) -> list[Path]:
-        """The files in the folders of the data that are no example."""
-        return []
-
-    def _unread(self, kind: str) -> list[str]:
-        """A sentence that counts `unread_files`."""
-        if not (files := self.unread_files()):
-            return []
-        example = files[0].relative_to(self.origin)
-        return [
-            f"{len(files):,} files in {self.origin} are not read, such as {example}: {kind} lie directly in the folder "
-            "of their class, and not all endings can be read"
-        ]
+        return [*super().remarks(), *_describe_trained(hashes, kind), *_describe_selecting(hashes, kind)]
 
     def contents(self, stage: Stage) -> Iterator[bytes]:
         """The content of each example of a split, which equal examples have alike."""
@@ -107,6 +90,45 @@ class OwnFolder(CachedData, OwnData):
     @property
     def cache_root(self) -> Path:
         return Path(self.cache).expanduser()
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ClassFolders(FolderData, OwnData):
+    """A user's own files: root/CLASS, or root/train/CLASS, also root/val/CLASS and root/test/CLASS."""
+
+    endings: ClassVar[Collection[str]]
+    examples_are: ClassVar[str]  # in the plural, for messages
+
+    @cached_property
+    def class_files(self) -> dict[Stage, ClassFiles]:
+        """The files of each split that has a folder. Raises DataError naming a folder."""
+        classes = training_classes(self.path)
+        folders = stage_folders(self.path) or {"train": self.path}
+        return {
+            stage: labelled_files(folders[stage], classes, self.endings, self.examples_are)
+            for stage in STAGES
+            if stage in folders
+        }
+
+    @property
+    def files(self) -> list[Path]:
+        """The files of all splits. Raises DataError."""
+        return [path for files in self.class_files.values() for path, _ in files]
+
+    def remarks(self) -> list[str]:
+        """Counts the files in the folders that are no example, but hidden ones and notes of the system."""
+        examples, found = set(self.files), super().remarks()
+        others = (
+            path.relative_to(self.path)
+            for path in sorted(self.path.glob("*/**/*"))
+            if path not in examples and path.is_file()
+        )
+        if unread := [path for path in others if not any(map(is_of_system, path.parts))]:
+            found.append(
+                f"{len(unread):,} files in {self.path} are not read, such as {unread[0]}: {PLURALS[self.content_kind]} "
+                "lie directly in the folder of their class, and not all endings can be read"
+            )
+        return found
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

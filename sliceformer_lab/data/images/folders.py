@@ -17,13 +17,13 @@ from torch import Tensor
 
 from sliceformer_lab.config.option_types import Count, Fraction, NonNegative, Workers
 from sliceformer_lab.data.base import FolderData
-from sliceformer_lab.data.class_names import ClassFiles, files_by_class, training_classes, unread_files
+from sliceformer_lab.data.class_names import ClassFiles, training_classes
 from sliceformer_lab.data.images.augment import ImageAugment, check_policy, eval_transform, training_transform
 from sliceformer_lab.data.images.base import ImageData, Images, ImageSplit, Transform
 from sliceformer_lab.data.images.image_memory import ImageMemory
 from sliceformer_lab.data.images.picture_files import ENDINGS, picture_size, read_picture, reduced
 from sliceformer_lab.data.loader import SeededLoader
-from sliceformer_lab.data.own_data import OwnData
+from sliceformer_lab.data.own_data import ClassFolders, OwnData
 from sliceformer_lab.data.spec import Choice, DataSpec
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.runs.files import digest_of
@@ -167,17 +167,14 @@ class ImageNetLike(FileImageData, TimmImages):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ImageFolder(TimmImages, FolderData, OwnData):
-    """Your own images: root/train/CLASS, also root/val/CLASS and root/test/CLASS if you have them, or only root/CLASS.
+class OwnImages(TimmImages, FolderData, OwnData):
+    """Your own images. A subclass lists them.
 
-    For a missing test or validation folder, `test_fraction` and then `val_fraction` of every class are held out. Up to
-    `memory` GB of decoded images stay in memory; they and all others are reduced to a shorter side of twice
+    Up to `memory` GB of decoded images stay in memory; they and all others are reduced to a shorter side of twice
     `image_size`. With `memory` 0 the files are decoded whenever they are read, and nothing is reduced first.
     """
 
-    title = "image_folder"
-    note = "your own images; sha256 is of files and labels"
-    num_classes = 0  # as many as there are folders
+    num_classes = 0  # as many as there are in the files
     batch_sizes = (16, 32)
 
     image_size: Count | None = None
@@ -190,25 +187,22 @@ class ImageFolder(TimmImages, FolderData, OwnData):
 
     @property
     def spec(self) -> DataSpec:
-        """Lists the class folders, and looks at some images if `image_size` is null. Raises DataError."""
+        """Lists the images, and looks at some if `image_size` is null. Raises DataError."""
         sizes = self._spec(size=self.side, channels=3)
-        return replace(sizes, name=self.own_name, num_classes=len(self._classes()))
+        return replace(sizes, name=self.own_name, num_classes=len(self.class_names()))
 
     @property
     def origin(self) -> Path:
         return self.path
 
-    def prepare_data(self) -> None:
-        self._classes()
-
     @cached_property
+    @abstractmethod
     def parts(self) -> dict[Stage, FileImages]:
         """The images of the splits that the files come with. Raises DataError."""
-        listed = files_by_class(self.path, ENDINGS, "images")
-        return {stage: list_images(self.path, files) for stage, files in listed.items()}
 
-    def unread_files(self) -> list[Path]:
-        return unread_files(self.path, (self.path / file for images in self.parts.values() for file in images.files))
+    def prepare_data(self) -> None:
+        """Lists the images. Raises DataError."""
+        _ = self.parts
 
     def choices(self) -> list[Choice]:
         chosen = []
@@ -253,9 +247,6 @@ class ImageFolder(TimmImages, FolderData, OwnData):
     def training_options(self) -> dict[str, Any]:
         return {"smallest_crop": self.smallest_crop, "mirror": self._mirrors}
 
-    def class_names(self) -> tuple[str, ...]:
-        return tuple(self._classes())
-
     def read(self) -> dict[Stage, Images]:
         side = self._shorter_side
         return {stage: replace(images, shorter_side=side, by_bytes=True) for stage, images in self.parts.items()}
@@ -294,5 +285,22 @@ class ImageFolder(TimmImages, FolderData, OwnData):
         log.info(f"{self.own_name}: {note}")
         return used
 
-    def _classes(self) -> list[str]:
-        return training_classes(self.path)
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ImageFolder(OwnImages, ClassFolders):
+    """Your own images: root/train/CLASS, also root/val/CLASS and root/test/CLASS if you have them, or only root/CLASS.
+
+    For a missing test or validation folder, `test_fraction` and then `val_fraction` of every class are held out.
+    """
+
+    title = "image_folder"
+    note = "your own images; sha256 is of files and labels"
+    endings = ENDINGS
+    examples_are = "images"
+
+    @cached_property
+    def parts(self) -> dict[Stage, FileImages]:
+        return {stage: list_images(self.path, files) for stage, files in self.class_files.items()}
+
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(training_classes(self.path))

@@ -10,7 +10,7 @@ import torch
 
 from sliceformer_lab.data.class_names import class_names_of
 from sliceformer_lab.data.images.augment import ImageAugment
-from sliceformer_lab.data.images.folders import FileImages, ImageFolder
+from sliceformer_lab.data.images.folders import FileImages, OwnImages
 from sliceformer_lab.data.own_data import Column, OwnTable
 from sliceformer_lab.data.own_targets import TableTargets, label_matrix, sorted_labels
 from sliceformer_lab.data.rounding import check_targets
@@ -21,12 +21,12 @@ from sliceformer_lab.errors import DataError
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ImageTable(ImageFolder, TableTargets, OwnTable):
+class ImageTable(OwnImages, TableTargets, OwnTable):
     """Your own images, named by the column `image_column` of a table, with a class, labels or numbers each.
 
     The names start at `root`, a folder seen from that of the table. A column or fractions define the splits. With
     `augment` null, images with numbers are not augmented: most numbers change when an image is cropped or mirrored.
-    Images are read and prepared as those of `ImageFolder`.
+    Images are read and prepared as those of `OwnImages`.
     """
 
     title = "image_csv"
@@ -46,16 +46,12 @@ class ImageTable(ImageFolder, TableTargets, OwnTable):
     @property
     def spec(self) -> DataSpec:
         """Reads the table, and looks at some images if `image_size` is null. Raises DataError."""
-        spec = replace(self._spec(size=self.side, channels=3), name=self.own_name, num_classes=len(self.class_names()))
         if self.has_classes:
-            return spec
-        return replace(spec, targets=self.targets_are, num_targets=len(self.target_names()))
-
-    def unread_files(self) -> list[Path]:
-        return []  # the table names those that count
+            return super().spec
+        return replace(super().spec, targets=self.targets_are, num_targets=len(self.target_names()))
 
     def prepare_data(self) -> None:
-        _ = self.parts
+        super().prepare_data()
         if not self.has_classes:
             self.check_kind()
 

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from http.client import HTTPException
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from sliceformer_lab.data.images.folders import FileImages, ImageFolder
+from sliceformer_lab.data.images.folders import FileImages, OwnImages
 from sliceformer_lab.data.images.picture_files import reduced
 from sliceformer_lab.data.library_sets import PlainOptions, class_of_library, describe_set
 from sliceformer_lab.data.splits import Stage
@@ -62,11 +61,11 @@ class LibraryImages(FileImages):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class TorchvisionData(ImageFolder):
+class TorchvisionData(OwnImages):
     """The set that torchvision's class `dataset` downloads and reads, with its own splits where it has them.
 
     `options` are further keywords of that class, such as split=letters of EMNIST. Images are prepared as those of
-    `ImageFolder`. What torchvision checks of the files is all that is checked: for CIFAR and MNIST the tasks cifar10,
+    `OwnImages`. What torchvision checks of the files is all that is checked: for CIFAR and MNIST the tasks cifar10,
     cifar100 and mnist also verify md5 sums and open pickles without running what is in them.
     """
 
@@ -81,10 +80,6 @@ class TorchvisionData(ImageFolder):
     def own_name(self) -> str:
         return self.name or self.dataset
 
-    @property
-    def origin(self) -> Path:
-        return self.path
-
     def about(self) -> str:
         return describe_set(self._class, "torchvision.datasets")
 
@@ -93,12 +88,6 @@ class TorchvisionData(ImageFolder):
         from torchvision import datasets  # slow to import
 
         return class_of_library(datasets, self.dataset, "torchvision.datasets")
-
-    def unread_files(self) -> list[Path]:
-        return []  # torchvision reads its own files
-
-    def prepare_data(self) -> None:
-        _ = self.parts
 
     @cached_property
     def _sets(self) -> dict[Stage, Any]:
@@ -155,13 +144,13 @@ class TorchvisionData(ImageFolder):
     def read(self) -> dict[Stage, Any]:
         return {stage: replace(images, shorter_side=self._shorter_side) for stage, images in self.parts.items()}
 
-    def _classes(self) -> list[str]:
+    def class_names(self) -> tuple[str, ...]:
         pictures = self._sets["train"]
         count = 1 + max(int(images.targets.max()) for images in self.parts.values())
         names = getattr(pictures, "classes", None) or getattr(pictures, "categories", None)
         if names is None or len(names) < count:
-            return list(map(str, range(count)))
-        return [_name_of(name) for name in names]
+            return tuple(map(str, range(count)))
+        return tuple(map(_name_of, names))
 
 
 class _UnknownSplitError(Exception):

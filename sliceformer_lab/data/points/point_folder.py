@@ -2,15 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Natural
-from sliceformer_lab.data.class_names import ClassFiles, files_by_class, training_classes, unread_files
-from sliceformer_lab.data.own_data import OwnFolder
+from sliceformer_lab.data.class_names import training_classes
+from sliceformer_lab.data.own_data import ClassFolders, OwnFolder
 from sliceformer_lab.data.points.base import Augment, CloudOptions, Clouds, PointData
 from sliceformer_lab.data.points.clouds import ENDINGS, Order
 from sliceformer_lab.data.spec import DataSpec
@@ -19,7 +17,7 @@ from sliceformer_lab.runs.files import digest_of
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PointFolder(PointData, OwnFolder):
+class PointFolder(PointData, OwnFolder, ClassFolders):
     """Your own clouds: root/train/CLASS, also root/val/CLASS and root/test/CLASS if you have them, or only root/CLASS.
 
     Files are .txt, .pts, .xyz, .csv, .npy, .off or .ply; points are sampled from the surface of meshes. For a missing
@@ -28,6 +26,8 @@ class PointFolder(PointData, OwnFolder):
 
     title = "point_folder"
     note = "your own clouds; sha256 is of their points and classes"
+    endings = ENDINGS
+    examples_are = "clouds"
 
     batch_size: Count | None = None
     num_points: Count | None = None
@@ -47,22 +47,13 @@ class PointFolder(PointData, OwnFolder):
     def classes(self) -> list[str]:
         return training_classes(self.path)
 
-    @cached_property
-    def _files(self) -> dict[Stage, ClassFiles]:
-        return files_by_class(self.path, ENDINGS, "clouds")
-
-    def unread_files(self) -> list[Path]:
-        return unread_files(self.path, (path for files in self._files.values() for path, _ in files))
-
     def source(self) -> dict[str, Any]:
-        return {
-            "files": {str(path.relative_to(self.path)): path for files in self._files.values() for path, _ in files}
-        }
+        return {"files": {str(path.relative_to(self.path)): path for path in self.files}}
 
     def parts(self) -> dict[Stage, tuple[Clouds, np.ndarray]]:
         return {
             stage: ([path for path, _ in files], np.array([label for _, label in files]))
-            for stage, files in self._files.items()
+            for stage, files in self.class_files.items()
         }
 
     def contents(self, stage: Stage) -> Iterator[bytes]:

@@ -10,15 +10,14 @@ from typing import Any, Literal
 import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Processes
-from sliceformer_lab.data.class_names import ClassFiles, files_by_class, training_classes, unread_files
+from sliceformer_lab.data.class_names import training_classes
 from sliceformer_lab.data.input_files import read_files
-from sliceformer_lab.data.own_data import OwnFolder
+from sliceformer_lab.data.own_data import ClassFolders, OwnFolder
 from sliceformer_lab.data.parallel import Pace, in_order
 from sliceformer_lab.data.series.base import SeriesData
 from sliceformer_lab.data.series.series_tables import Series
 from sliceformer_lab.data.series.sound import HOP_S, INTEGERS, WINDOW_S, full_scale, log_mel, read_sound, resampled
 from sliceformer_lab.data.spec import Choice, Content, NewInput
-from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError
 
 SOUNDS = {".wav"}
@@ -54,7 +53,7 @@ class SoundForm:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SeriesFolder(SeriesData, OwnFolder):
+class SeriesFolder(SeriesData, OwnFolder, ClassFolders):
     """Your own series: root/CLASS/*.npy or *.wav, or root/train/CLASS, also root/val/CLASS and root/test/CLASS.
 
     An .npy file has an array (steps,) or (steps, channels), NaN where a value is missing. A .wav file is mixed to one
@@ -64,6 +63,8 @@ class SeriesFolder(SeriesData, OwnFolder):
 
     title = "series_folder"
     note = "your own series; sha256 is of their values and classes"
+    endings = ENDINGS
+    examples_are = "series"
 
     rate: Count | None = None
     features: Features = "log_mel"
@@ -74,17 +75,9 @@ class SeriesFolder(SeriesData, OwnFolder):
         return place
 
     @cached_property
-    def _files(self) -> dict[Stage, ClassFiles]:
-        return files_by_class(self.path, ENDINGS, "series")
-
-    def unread_files(self) -> list[Path]:
-        return unread_files(self.path, (path for files in self._files.values() for path, _ in files))
-
-    @cached_property
     def _are_sounds(self) -> bool:
         """Whether the files are sounds. Raises DataError if only some are."""
-        files = [path for part in self._files.values() for path, _ in part]
-        kinds = {path.suffix.lower() in SOUNDS: path for path in files}
+        kinds = {path.suffix.lower() in SOUNDS: path for path in self.files}
         if len(kinds) > 1:
             raise DataError(f"{self.path} holds series and sounds ({kinds[False]}, {kinds[True]}); keep one kind there")
         return True in kinds
@@ -98,7 +91,7 @@ class SeriesFolder(SeriesData, OwnFolder):
 
     @cached_property
     def _common_rate(self) -> int:
-        files = [path for path, _ in self._files["train"]]
+        files = [path for path, _ in self.class_files["train"]]
         rates = Counter(read_sound(path)[1] for path in files[:: -(-len(files) // LOOKED_AT)])
         return min(rates.most_common(1)[0][0], MAX_RATE)
 
@@ -109,13 +102,13 @@ class SeriesFolder(SeriesData, OwnFolder):
         return [Choice("data.rate", self._common_rate, reason), *super().choices()]
 
     def source(self) -> dict[str, Any]:
-        files = {str(path.relative_to(self.path)): path for part in self._files.values() for path, _ in part}
+        files = {str(path.relative_to(self.path)): path for path in self.files}
         return {"files": files, "sounds": repr(self._sound_form) if self._are_sounds else None}
 
     def read(self) -> Iterator[Series]:
         """The series of all files."""
         classes = training_classes(self.path)
-        listed = [(stage, path, label) for stage, part in self._files.items() for path, label in part]
+        listed = [(stage, path, label) for stage, part in self.class_files.items() for path, label in part]
         form = self._sound_form if self._are_sounds else None
         pace = Pace("series", len(listed))
         arrays = in_order(partial(read_file, form=form), (path for _, path, _ in listed), self.processes)
