@@ -50,27 +50,26 @@ def labels_of(pictures: list[Drawing]) -> np.ndarray:
     return np.array([drawing.label for drawing in pictures])
 
 
+def markers_of(drawing: Drawing) -> np.ndarray:
+    return np.array([drawing.mark.first, drawing.mark.last])
+
+
 def distances(pictures: list[Drawing]) -> np.ndarray:
-    return np.array([np.linalg.norm(np.subtract(*drawing.markers.astype(float))) for drawing in pictures])
+    return np.array([drawing.mark.distance for drawing in pictures])
 
 
-def placed(drawing: Drawing, options: SnakeOptions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Centres, orientations and snakes of the paddles that are in the picture."""
-    kept = np.isfinite(drawing.orientations)
-    return drawing.centres[kept], drawing.orientations[kept], options.snake_ids()[kept]
-
-
-def margin_of(drawing: Drawing, options: SnakeOptions) -> int:
-    """Half the gap between the first two paddles of the list, the margin that comes nearest."""
-    step = np.linalg.norm(np.diff(drawing.centres[: options.contour_length], axis=0), axis=1).mean()
-    return min(options.margins, key=lambda margin: abs(options.paddle_length + 2 * margin - step))
+def paddles_of(drawing: Drawing) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Centres (P, 2), orientations (P,) and snakes (P,) of the paddles."""
+    links = [(link, number) for number, snake in enumerate(drawing.mark.scene.snakes) for link in snake]
+    centres = np.array([drawing.board.centre(link) for link, _ in links], np.float32)
+    orientations = np.array([drawing.board.angles[link.step] for link, _ in links], np.float32)
+    return centres, orientations, np.array([number for _, number in links])
 
 
 @pytest.mark.parametrize(("size", "difficulty", "contour", "number", "length"), PUBLISHED)
 def test_counts_are_the_published_ones(size: Any, difficulty: Any, contour: int, number: int, length: int) -> None:
     options = SnakeOptions.published(size, difficulty)
     assert (options.contour_length, options.num_distractors, options.distractor_length) == (contour, number, length)
-    assert np.bincount(options.snake_ids()).tolist() == [contour, contour, *[length] * number]
 
 
 @pytest.mark.parametrize(("size", "difficulty"), TRACED)
@@ -78,11 +77,11 @@ def test_a_tracer_finds_label_and_chains_in_the_shuffled_paddles(size: Any, diff
     options = SnakeOptions.published(size, difficulty)
     random = np.random.default_rng(0)
     for drawing in drawings(size, difficulty):
-        order = random.permutation(np.flatnonzero(np.isfinite(drawing.orientations)))
-        paddles = drawing.centres[order], drawing.orientations[order]
-        traced = trace(*paddles, drawing.markers, options.paddle_length, margin_of(drawing, options))
+        centres, orientations, snakes = paddles_of(drawing)
+        order = random.permutation(len(snakes))
+        margin, snakes = drawing.board.margin, snakes[order]
+        traced = trace(centres[order], orientations[order], markers_of(drawing), options.paddle_length, margin)
         assert traced.label == drawing.label
-        snakes = options.snake_ids()[order]
         assert sorted(map(len, traced.chains)) == sorted(np.unique(snakes, return_counts=True)[1].tolist())
         assert {len(set(snakes[list(chain)])) for chain in traced.chains} == {1}
 
@@ -93,9 +92,9 @@ def test_the_label_is_in_the_pixels(size: Any, difficulty: Any) -> None:
     options = SnakeOptions.published(size, difficulty)
     for drawing in drawings(size, difficulty):
         markers = find_markers(drawing.pixels, options.marker_radius)
-        assert np.abs(np.array(sorted(markers.tolist())) - sorted(drawing.markers.tolist())).max() <= 1
-        centres, orientations, _ = placed(drawing, options)
-        traced = trace(centres, orientations, markers, options.paddle_length, margin_of(drawing, options))
+        assert np.abs(np.array(sorted(markers.tolist())) - sorted(markers_of(drawing).tolist())).max() <= 1
+        centres, orientations, _ = paddles_of(drawing)
+        traced = trace(centres, orientations, markers, options.paddle_length, drawing.board.margin)
         assert traced.label == drawing.label
         rows, columns = np.floor(centres.T).astype(int)
         around = [drawing.pixels[r : r + 2, c : c + 2].max() for r, c in zip(rows, columns, strict=True)]
@@ -108,9 +107,9 @@ def test_the_label_is_in_the_pixels(size: Any, difficulty: Any) -> None:
 def test_snakes_keep_their_distance(size: Any, difficulty: Any) -> None:
     options = SnakeOptions.published(size, difficulty)
     for drawing in drawings(size, difficulty)[:20]:
-        margin = margin_of(drawing, options)
-        centres, orientations, snakes = placed(drawing, options)
-        traced = trace(centres, orientations, drawing.markers, options.paddle_length, margin)
+        margin = drawing.board.margin
+        centres, orientations, snakes = paddles_of(drawing)
+        traced = trace(centres, orientations, markers_of(drawing), options.paddle_length, margin)
         start, end = traced.joints[:, 0, None], traced.joints[:, 1, None]
         points = start + np.linspace(0, 1, 9)[None, :, None] * (end - start)  # (P, 9, 2) along each link
         apart = np.linalg.norm(points[:, None, :, None] - points[None, :, None, :], axis=-1).min((2, 3))
@@ -131,7 +130,7 @@ def test_a_seed_keeps_its_pictures_while_the_version_is_2() -> None:
     found = {}
     for size, difficulty in SIZES:
         drawing = Snakes(SnakeOptions.published(size, difficulty)).draw(0, 0)
-        found[size, difficulty] = drawing.label, drawing.markers.tolist(), np.nansum(drawing.centres).item()
+        found[size, difficulty] = drawing.label, markers_of(drawing).tolist(), paddles_of(drawing)[0].sum().item()
     assert found == FIRST
 
 
@@ -165,7 +164,7 @@ def accuracy(classifier: Any, features: np.ndarray, labels: np.ndarray) -> tuple
 @pytest.mark.parametrize("matched", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_marker_places_reveal_the_label_only_if_scenes_are_not_matched(matched: bool) -> None:
     pictures = many(matched)
-    places = np.array([drawing.markers.ravel() for drawing in pictures], float)
+    places = np.array([markers_of(drawing).ravel() for drawing in pictures], float)
     features = np.column_stack([places, np.hypot(*(places[:, :2].T - 15.5)), distances(pictures)])
     probe = HistGradientBoostingClassifier(max_iter=50, learning_rate=0.05, random_state=0)
     score, error = accuracy(probe, features, labels_of(pictures))

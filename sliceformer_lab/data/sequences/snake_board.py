@@ -91,16 +91,6 @@ class SnakeOptions:
             distractor_contrast=0.9,
         )
 
-    @property
-    def num_paddles(self) -> int:
-        """Paddles of an image with all distractors."""
-        return 2 * self.contour_length + self.num_distractors * self.distractor_length
-
-    def snake_ids(self) -> np.ndarray:
-        """The snake of each paddle in the list of an image, (P,) uint8: 0 and 1 are the targets."""
-        lengths = [self.contour_length] * 2 + [self.distractor_length] * self.num_distractors
-        return np.repeat(np.arange(len(lengths), dtype=np.uint8), lengths)
-
 
 class Link(NamedTuple):
     """A link that starts at a joint and goes along one of the board's steps."""

@@ -42,17 +42,6 @@ _SAME_DISTANCE = 1 / 64  # of the side of the image
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """One image and its solution. Coordinates are (row, column) in pixels; 0 is the middle of the first pixel."""
-
-    pixels: np.ndarray  # (H, W) uint8
-    label: int  # 1: both markers on one snake
-    markers: np.ndarray  # (2, 2) int16, the first end of a snake and a last end
-    centres: np.ndarray  # (P, 2) float32, of the paddles in the order of `SnakeOptions.snake_ids`; nan: left out
-    orientations: np.ndarray  # (P,) float32, radians from the column axis towards the row axis; nan: left out
-
-
-@dataclass(frozen=True)
 class Scene:
     """Snakes on a board, targets first, and the pixels that they occupy."""
 
@@ -61,7 +50,7 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class _Mark:
+class Mark:
     """Two ends of targets in a scene that can be marked."""
 
     scene: Scene
@@ -81,6 +70,16 @@ class _Mark:
         return (*places[0], *places[1]) if places[1][0] >= places[1][1] else (*places[0][::-1], *places[1][::-1])
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """One image and its solution."""
+
+    pixels: np.ndarray  # (H, W) uint8
+    label: int  # 1: both markers on one snake
+    board: PixelBoard
+    mark: Mark
+
+
 class Snakes:
     """Draws images. Image i of a seed depends only on the options, the seed and i."""
 
@@ -94,20 +93,9 @@ class Snakes:
         board = random.choice(self.boards)
         label = random.randrange(2)
         mark = self._mark_targets(board, random)[label]
-        links = [link for snake in mark.scene.snakes for link in snake]
-        centres = np.full((self.options.num_paddles, 2), np.nan, np.float32)
-        centres[: len(links)] = [board.centre(link) for link in links]
-        orientations = np.full(self.options.num_paddles, np.nan, np.float32)
-        orientations[: len(links)] = [board.angles[link.step] for link in links]
-        return Drawing(
-            pixels=self._pixels(board, mark),
-            label=label,
-            markers=np.array([mark.first, mark.last], np.int16),
-            centres=centres,
-            orientations=orientations,
-        )
+        return Drawing(self._pixels(board, mark), label, board, mark)
 
-    def _mark_targets(self, board: PixelBoard, random: Random) -> tuple[_Mark, _Mark]:
+    def _mark_targets(self, board: PixelBoard, random: Random) -> tuple[Mark, Mark]:
         """A scene with marks on both targets and a scene with both marks on one target, at similar places.
 
         The ends of one snake are about as far apart as it is long, ends of two snakes are not, and snakes lead away
@@ -124,17 +112,17 @@ class Snakes:
                 a, j = random.choice(pairs)
                 return self._with_distractors(board, apart[a], joined[j], random)
 
-    def _marks(self, board: PixelBoard, scenes: list[Scene], index: int, joined: bool) -> list[_Mark]:
+    def _marks(self, board: PixelBoard, scenes: list[Scene], index: int, joined: bool) -> list[Mark]:
         """Marks on the first end of a target and the last end of the same or other target, unless they touch."""
         last = index if joined else 1 - index
         ends = [
             (scene, board.paddle_end(scene.snakes[index][0], -1), board.paddle_end(scene.snakes[last][-1], 1))
             for scene in scenes
         ]
-        marks = [_Mark(*end) for end in ends]
+        marks = [Mark(*end) for end in ends]
         return [mark for mark in marks if mark.distance > 2 * self.options.marker_radius + 1]
 
-    def _agree(self, marks: list[_Mark], others: list[_Mark]) -> np.ndarray:
+    def _agree(self, marks: list[Mark], others: list[Mark]) -> np.ndarray:
         """Whether marks are at similar places, (marks, others) bool."""
         size = self.options.size
         places = [np.array([mark.place(size) for mark in some]).reshape(-1, 1, 4) for some in (marks, others)]
@@ -185,7 +173,7 @@ class Snakes:
                 latest[index] = board.zone_of(link)
         return Scene(snakes, occupied | latest[0] | latest[1])
 
-    def _with_distractors(self, board: PixelBoard, first: _Mark, second: _Mark, random: Random) -> tuple[_Mark, _Mark]:
+    def _with_distractors(self, board: PixelBoard, first: Mark, second: Mark, random: Random) -> tuple[Mark, Mark]:
         """Both marks in scenes with equally many distractors, because their number would favour one label."""
         low, high = self.options.distractor_directions
         starts = []
@@ -232,7 +220,7 @@ class Snakes:
                 return link
         return None
 
-    def _pixels(self, board: PixelBoard, mark: _Mark) -> np.ndarray:
+    def _pixels(self, board: PixelBoard, mark: Mark) -> np.ndarray:
         reach, size = board.reach, self.options.size
         canvas = np.zeros((size + 2 * reach, size + 2 * reach), np.float32)
 
