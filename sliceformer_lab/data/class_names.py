@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import STAGE_NAMES
 from sliceformer_lab.errors import DataError
@@ -88,3 +90,10 @@ def class_names_of(examples: Sequence[tuple[Stage, str, str]], contents: str) ->
             )
     as_numbers = all(name.removeprefix("-").isdecimal() for name in names)
     return sorted(names, key=int) if as_numbers else sorted(names)
+
+
+def number_classes(examples: Sequence[tuple[Stage, str, str]], contents: str) -> tuple[list[str], np.ndarray]:
+    """The classes as `class_names_of` finds them, and the number (n,) int64 of the class of each example."""
+    classes = class_names_of(examples, contents)
+    numbers = {name: number for number, name in enumerate(classes)}
+    return classes, np.array([numbers[name] for *_, name in examples])

@@ -11,7 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from sliceformer_lab.data.class_names import number_classes
 from sliceformer_lab.data.own_data import Column, OwnData
+from sliceformer_lab.data.rounding import check_targets
 from sliceformer_lab.data.spec import Choice
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import field_of, number_of
@@ -20,6 +22,7 @@ from sliceformer_lab.errors import DataError
 SCORED: tuple[Stage, ...] = ("val", "test")
 Kind = Literal["regression", "classification"]
 Target = str | tuple[str, ...] | tuple[float, ...]  # a class, labels or numbers of an example
+Labelled = tuple[Stage, str, Target]  # split, place and target of an example
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -36,11 +39,22 @@ class OwnTargets(OwnData):
     def target_unit(self) -> str | None:
         return self.unit
 
+    @property
+    def has_classes(self) -> bool:
+        """Whether an example has one class instead."""
+        return False
+
     def setup(self, stage: str | None = None) -> None:
-        """Makes the splits. Raises DataError for a split to score without a known target."""
-        is_first = not self.splits
+        """Makes the splits. Raises DataError for labels other than 0 and 1, or for a split to score without targets."""
+        if self.splits:
+            return
+        if self.kind == "classification" and not self.has_classes and (found := self._other_than_labels()):
+            raise DataError(
+                f"{self.origin}: {found[0]} has the value {found[1]:g}, but labels are 0, 1 or empty; "
+                "set data.kind=regression"
+            )
         super().setup(stage)
-        for part in SCORED if is_first else ():
+        for part in SCORED:
             names = self._unknown_targets(part)
             if names and names == list(self.target_names()):
                 raise DataError(f"{self.origin}: no {part} example has {' or '.join(names)}; add some")
@@ -85,18 +99,8 @@ class OwnTargets(OwnData):
         kind = self._chosen_kind.value if self.kind is None else self.kind
         return "labels" if kind == "classification" else "numbers"
 
-    @property
-    def kind_choices(self) -> list[Choice]:
-        """The choice of `kind`, if it is one."""
-        return [self._chosen_kind] if self.kind is None else []
-
-    def check_kind(self) -> None:
-        """Raises DataError for labels other than 0 and 1."""
-        if self.kind == "classification" and (found := self._other_than_labels()):
-            raise DataError(
-                f"{self.origin}: {found[0]} has the value {found[1]:g}, but labels are 0, 1 or empty; "
-                "set data.kind=regression"
-            )
+    def choices(self) -> list[Choice]:
+        return [*super().choices(), *([] if self.has_classes or self.kind is not None else [self._chosen_kind])]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -155,6 +159,23 @@ class TableTargets(OwnTargets):
         field = field_of(place, row, str(self.label_column), "label_column", advice)
         return self._class_in(place, field) if self.labels_separator is None else self._labels_in(place, field)
 
+    def encode_targets(self, examples: Sequence[Labelled], contents: str) -> tuple[dict[str, list[str]], np.ndarray]:
+        """The names of classes or labels as "classes" or "labels", and the targets (n,) int64 or (n, T) float32.
+
+        `contents` is what the examples are, for messages. Raises DataError.
+        """
+        if self.has_classes:
+            named = [(stage, place, str(target)) for stage, place, target in examples]
+            classes, numbers = number_classes(named, contents)
+            return {"classes": classes}, numbers
+        rows = [target for *_, target in examples]
+        if self.targets is not None:
+            check_targets(self.origin, rows, self.target_names())
+            return {}, np.array(rows, dtype=np.float32)
+        if not (labels := sorted({str(label) for row in rows for label in row})):
+            raise DataError(f"{self.origin}: no row has a label; choose another data.label_column")
+        return {"labels": labels}, np.array([[label in row for label in labels] for row in rows], dtype=np.float32)
+
     def _class_in(self, place: str, field: Any) -> str:
         if not isinstance(field, str | int) or str(field).strip().lower() in ("", "nan"):  # pandas writes the latter
             advice = "; for several labels a row, set data.labels_separator" if isinstance(field, list) else ""
@@ -170,19 +191,3 @@ class TableTargets(OwnTargets):
         if not all(isinstance(part, str | int) for part in parts):
             raise DataError(f"{place}: {self.label_column} is {field!r}, expected words or a list of words")
         return tuple(sorted({name for part in parts if (name := str(part).strip())}))
-
-
-def label_matrix(rows: Sequence[Target], names: Sequence[str]) -> np.ndarray:
-    """Labels (n, T) of 0 and 1 from the names of the true ones."""
-    numbers = {name: number for number, name in enumerate(names)}
-    matrix = np.zeros((len(rows), len(names)), dtype=np.float32)
-    for place, row in enumerate(rows):
-        matrix[place, [numbers[str(name)] for name in row]] = 1
-    return matrix
-
-
-def sorted_labels(origin: Any, rows: Sequence[Target]) -> list[str]:
-    """All labels of some rows. Raises DataError if there is none."""
-    if not (names := sorted({str(name) for row in rows for name in row})):
-        raise DataError(f"{origin}: no row has a label; choose another data.label_column")
-    return names

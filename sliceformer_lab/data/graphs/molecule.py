@@ -16,7 +16,6 @@ from sliceformer_lab.data.graphs.base import GraphEntry, SmilesData
 from sliceformer_lab.data.graphs.shortest_paths import MAX_NODES, shortest_paths
 from sliceformer_lab.data.graphs.smiles import Molecule, canonical_smiles
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
-from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.own_data import OwnTable
 from sliceformer_lab.data.own_targets import OwnTargets
 from sliceformer_lab.data.spec import Choice, DataSpec
@@ -93,7 +92,7 @@ class MoleculeTable(MoleculeData, OwnTargets, OwnTable):
 
     def choices(self) -> list[Choice]:
         chosen = Choice("data.descriptors", self.descriptor_kind, f"{self._num_rows:,} molecules in the table")
-        return [*super().choices(), *self.kind_choices, *([chosen] if self.descriptors is None else [])]
+        return [*super().choices(), *([chosen] if self.descriptors is None else [])]
 
     @property
     def descriptor_kind(self) -> Descriptors:
@@ -109,10 +108,6 @@ class MoleculeTable(MoleculeData, OwnTargets, OwnTable):
 
     def target_values(self) -> np.ndarray:
         return GraphStore.open(self.folder()).targets
-
-    def make_splits(self) -> dict[Stage, Split]:
-        self.check_kind()
-        return super().make_splits()
 
     def contents(self, stage: Stage) -> Iterator[bytes]:
         """Canonical SMILES: one molecule can be written in many ways."""

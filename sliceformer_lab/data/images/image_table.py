@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from sliceformer_lab.data.class_names import class_names_of
 from sliceformer_lab.data.images.augment import ImageAugment
 from sliceformer_lab.data.images.folders import FileImages, OwnImages
 from sliceformer_lab.data.own_data import Column, OwnTable
-from sliceformer_lab.data.own_targets import TableTargets, label_matrix, sorted_labels
-from sliceformer_lab.data.rounding import check_targets
+from sliceformer_lab.data.own_targets import TableTargets
 from sliceformer_lab.data.spec import Choice, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.data.table_files import check_classes, check_table, field_of, split_of, table_rows
@@ -50,18 +48,13 @@ class ImageTable(OwnImages, TableTargets, OwnTable):
             return super().spec
         return replace(super().spec, targets=self.targets_are, num_targets=len(self.target_names()))
 
-    def prepare_data(self) -> None:
-        super().prepare_data()
-        if not self.has_classes:
-            self.check_kind()
-
     def choices(self) -> list[Choice]:
         chosen = super().choices()
         if self.chosen_augment == "none":
             chosen = [choice for choice in chosen if choice.option != "data.mirror"]
         if self.augment is None and self.chosen_augment == "none":
             chosen.append(Choice("data.augment", "none", "numbers may change when an image is cropped or mirrored"))
-        return [*chosen, *([] if self.has_classes else self.kind_choices)]
+        return chosen
 
     @property
     def chosen_augment(self) -> ImageAugment:
@@ -88,7 +81,7 @@ class ImageTable(OwnImages, TableTargets, OwnTable):
 
     @cached_property
     def parts(self) -> dict[Stage, FileImages]:
-        targets = torch.from_numpy(self._class_numbers() if self.has_classes else self.target_values())
+        targets = torch.from_numpy(self._encoded[1])
         stages = [stage for *_, stage in self._rows]
         parts: dict[Stage, FileImages] = {}
         for stage in STAGES:
@@ -97,30 +90,19 @@ class ImageTable(OwnImages, TableTargets, OwnTable):
                 parts[stage] = FileImages(self.path, [self._rows[i][1] for i in chosen], targets[chosen])
         return parts
 
-    def _class_numbers(self) -> np.ndarray:
-        """The class of each row (n,)."""
-        numbers = {name: number for number, name in enumerate(self._names)}
-        return np.array([numbers[target] for _, _, target, _ in self._rows])
-
     @cached_property
-    def _names(self) -> tuple[str, ...]:
-        """The classes. Raises DataError for measured numbers, a single class, or one without training images."""
-        check_classes(self.file, self.label_column, [target for *_, target, stage in self._rows if stage == "train"])
-        return tuple(class_names_of([(stage, place, target) for place, _, target, stage in self._rows], "images"))
+    def _encoded(self) -> tuple[dict[str, list[str]], np.ndarray]:
+        """The names of classes or labels, and the targets of all rows. Raises DataError."""
+        if self.has_classes:
+            training = [target for *_, target, stage in self._rows if stage == "train"]
+            check_classes(self.file, self.label_column, training)
+        return self.encode_targets([(stage, place, target) for place, _, target, stage in self._rows], "images")
 
     def class_names(self) -> tuple[str, ...]:
-        return self._names if self.has_classes else ()
+        return tuple(self._encoded[0].get("classes", ()))
 
     def found_labels(self) -> tuple[str, ...]:
-        return self._labels
-
-    @cached_property
-    def _labels(self) -> tuple[str, ...]:
-        return tuple(sorted_labels(self.origin, [target for _, _, target, _ in self._rows]))
+        return tuple(self._encoded[0]["labels"])
 
     def target_values(self) -> np.ndarray:
-        rows = [target for _, _, target, _ in self._rows]
-        if self.targets is None:
-            return label_matrix(rows, self._labels)
-        check_targets(self.origin, rows, self.target_names())
-        return np.array(rows, dtype=np.float32)
+        return self._encoded[1]

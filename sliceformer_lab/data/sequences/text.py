@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ import torch
 
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.cache import IDENTITY, cached_folder, manifest
-from sliceformer_lab.data.class_names import class_names_of
-from sliceformer_lab.data.own_targets import Target
+from sliceformer_lab.data.class_names import number_classes
+from sliceformer_lab.data.own_targets import Labelled, Target
 from sliceformer_lab.data.parallel import Pace
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceSplit, SequenceStore
 from sliceformer_lab.data.sequences.tokenizer import TOKENIZER_FILE, Tokenizer
@@ -170,28 +170,26 @@ class TextData(SequenceData):
                 raise DataError(f"{text.place} has an empty text; delete the row or file, or add its text")
         given = {stage: len(part) for stage, part in parts.items()}
         parts = self.with_test(parts)
-        names, targets = self.answers(parts)
+        names, targets = self.answers([(stage, text.place, text.label) for stage in parts for text in parts[stage]])
         log.info(f"{self.title}: turning {len(every):,} texts into tokens ({self.tokenizer.kind}), once for all runs")
         self.tokenizer.train([text.content for text in parts["train"]], folder)
         pace, done = Pace("texts", len(every)), 0
         for stage, part in parts.items():
-            tokens = []
+            tokens, first = [], done
             for ids in self.tokenizer.encode([text.content for text in part], folder):
                 tokens.append(ids)
                 pace.update(done := done + 1)
-            SequenceStore.write(folder, stage, tokens, targets[stage])
+            SequenceStore.write(folder, stage, tokens, targets[first:done])
             digests = b"".join(hashlib.sha256(text.content.encode()).digest() for text in part)
             np.save(folder / f"{stage}_digests.npy", np.frombuffer(digests, np.uint8).reshape(-1, 32))
             Strings.write(folder, f"{IDENTITY}{stage}", (self.short_place(text.place) for text in part))
         facts = {**names, "sha256": digest_texts(every), "given": given}
         (folder / self.facts_file).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
-    def answers(self, parts: Texts) -> tuple[dict[str, list[str]], Mapping[Stage, Any]]:
-        """The names of classes or labels, for `facts`, and the targets of each split. Raises DataError."""
-        examples = [(stage, text.place, str(text.label)) for stage, part in parts.items() for text in part]
-        classes = class_names_of(examples, "texts")
-        numbers = {name: number for number, name in enumerate(classes)}
-        return {"classes": classes}, {stage: [numbers[str(t.label)] for t in part] for stage, part in parts.items()}
+    def answers(self, examples: Sequence[Labelled]) -> tuple[dict[str, list[str]], np.ndarray]:
+        """The names of classes or labels, for `facts`, and the targets. Raises DataError."""
+        classes, numbers = number_classes([(stage, place, str(label)) for stage, place, label in examples], "texts")
+        return {"classes": classes}, numbers
 
     def with_test(self, parts: Texts) -> Texts:
         """The splits, if there is no test split with `test_share` of the training texts as one. Raises DataError."""

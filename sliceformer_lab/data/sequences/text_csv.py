@@ -1,6 +1,6 @@
 """Your own texts and labels in a table: CSV, TSV, JSONL or Parquet."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,10 +10,8 @@ import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Share
 from sliceformer_lab.data.input_files import read_inputs
-from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.own_data import Column, OwnTables
-from sliceformer_lab.data.own_targets import TableTargets, label_matrix, sorted_labels
-from sliceformer_lab.data.rounding import check_targets
+from sliceformer_lab.data.own_targets import Labelled, TableTargets
 from sliceformer_lab.data.sequences.base import SequenceStore
 from sliceformer_lab.data.sequences.text import Text, TextData, Texts
 from sliceformer_lab.data.sequences.tokenizer import (
@@ -78,11 +76,10 @@ class TextCSV(TextData, TableTargets, OwnTables):
         return MORE_STEPS if sum(self._training_lengths) < SHORT_TEXT_CHARACTERS * len(self._training_lengths) else 1
 
     def choices(self) -> list[Choice]:
-        kind = [] if self.has_classes else self.kind_choices
         if self.vocab_size is not None or self.tokens == "bytes" or self.tokenizer_folder:
-            return [*super().choices(), *kind]
+            return super().choices()
         pieces, texts = self.tokenizer.vocab_size, f"{sum(self._training_lengths):,} characters in the training texts"
-        return [*super().choices(), *kind, Choice("data.vocab_size", pieces, texts)]
+        return [*super().choices(), Choice("data.vocab_size", pieces, texts)]
 
     @property
     def content_column(self) -> str:
@@ -109,23 +106,11 @@ class TextCSV(TextData, TableTargets, OwnTables):
     def found_labels(self) -> tuple[str, ...]:
         return tuple(self.facts()["labels"])
 
-    def answers(self, parts: Texts) -> tuple[dict[str, list[str]], Mapping[Stage, Any]]:
-        if self.has_classes:
-            return super().answers(parts)
-        rows = {stage: [text.label for text in part] for stage, part in parts.items()}
-        if self.targets is not None:
-            check_targets(self.origin, [row for part in rows.values() for row in part], self.target_names())
-            return {}, {stage: np.array(part, dtype=np.float32) for stage, part in rows.items()}
-        names = sorted_labels(self.file, [label for part in rows.values() for label in part])
-        return {"labels": names}, {stage: label_matrix(part, names) for stage, part in rows.items()}
+    def answers(self, examples: Sequence[Labelled]) -> tuple[dict[str, list[str]], np.ndarray]:
+        return self.encode_targets(examples, "texts")
 
     def target_values(self) -> np.ndarray:
         return np.concatenate([SequenceStore.open(self.folder(), stage).targets for stage in self.stages()])
-
-    def make_splits(self) -> dict[Stage, Split]:
-        if not self.has_classes:
-            self.check_kind()
-        return super().make_splits()
 
     def source(self) -> dict[str, Any]:
         for path in self.files.values():
