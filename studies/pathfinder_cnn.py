@@ -118,7 +118,7 @@ def score(found: int, count: int) -> dict[str, float]:
 def splits(data: LRAPathfinder) -> dict[str, tuple[Tensor, Tensor]]:
     """Pictures (n, 1, 32, 32) from 0 to 1 and labels of each split."""
     data.prepare_data()
-    stores = {str(stage): SequenceStore.open(data.folder(), stage) for stage in data.stages()}
+    stores = {str(stage): SequenceStore.open(data.folder, stage) for stage in data.stages()}
     return {
         stage: (
             torch.from_numpy(np.array(store.tokens)).reshape(-1, 1, data.side, data.side) / 255,

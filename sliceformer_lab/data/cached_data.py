@@ -46,24 +46,21 @@ class CachedData(FolderData):
         """The cache folder, filled unless an earlier run has filled it. Raises DataError."""
 
     @cached_property
-    def _folder(self) -> Path:
-        return self.prepare()
-
     def folder(self) -> Path:
-        """The cache folder, filled at the first call. Raises DataError."""
-        return self._folder
+        """The cache folder, filled at the first look. Raises DataError."""
+        return self.prepare()
 
     def facts(self) -> dict[str, Any]:
         """What was found when the folder was filled. Raises DataError."""
-        found: dict[str, Any] = json.loads((self.folder() / self.facts_file).read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads((self.folder / self.facts_file).read_text(encoding="utf-8"))
         return found
 
     def prepare_data(self) -> None:
         """Fill the cache folder. Raises DataError."""
-        self.folder()
+        _ = self.folder
 
     def content_sha256(self) -> str:
-        return content_digest(self.folder())
+        return content_digest(self.folder)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

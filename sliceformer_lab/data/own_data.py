@@ -99,6 +99,10 @@ class ClassFolders(FolderData, OwnData):
     endings: ClassVar[Collection[str]]
     examples_are: ClassVar[str]  # in the plural, for messages
 
+    def folder_classes(self) -> list[str]:
+        """The classes of the training folder, or of `root` if there is no such folder. Raises DataError."""
+        return class_names(stage_folders(self.path).get("train", self.path))
+
     @cached_property
     def class_files(self) -> dict[Stage, ClassFiles]:
         """The files of each split that has a folder. Raises DataError naming a folder."""

@@ -164,15 +164,15 @@ def test_the_fingerprint_of_published_data_ignores_where_examples_come_from(task
     data = task_modules.ready(task, tmp_path)
     assert isinstance(data, CachedData)
     before = data.content_sha256()
-    identity = [file for file in data.folder().iterdir() if file.name.startswith(IDENTITY)]
+    identity = [file for file in data.folder.iterdir() if file.name.startswith(IDENTITY)]
     assert identity
-    known = manifest(data.folder())
+    known = manifest(data.folder)
     for file in identity:
         del known["files"][file.name]
 
     def without(folder: Path) -> None:
         for name in known["files"]:
-            (folder / name).write_bytes((data.folder() / name).read_bytes())
+            (folder / name).write_bytes((data.folder / name).read_bytes())
 
     assert content_digest(cached_folder(tmp_path / "bare", "set", {}, without)) == before
 

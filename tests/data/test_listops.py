@@ -115,7 +115,7 @@ def test_a_draw_beyond_the_largest_length_is_given_up() -> None:
 def test_a_larger_training_set_by_more_processes_keeps_the_others(tmp_path: Path) -> None:
     short = {"min_len": 3, "max_len": 12}  # many are drawn twice
     small, large = listops(tmp_path, **short), listops(tmp_path, num_train=500, processes=2, **short)
-    assert small.folder() != large.folder()
+    assert small.folder != large.folder
     every = [ids for stage in small.stages() for ids, _ in examples(small, stage)]
     assert len(set(every)) == len(every) == 390
     for stage in ("val", "test"):
@@ -125,7 +125,7 @@ def test_a_larger_training_set_by_more_processes_keeps_the_others(tmp_path: Path
 
 def test_generator_seed_changes_the_expressions_and_the_run_s_seed_does_not(tmp_path: Path) -> None:
     data = listops(tmp_path, plan=LoadPlan(seed=7))
-    assert data.folder() == listops(tmp_path).folder()
+    assert data.folder == listops(tmp_path).folder
     assert not set(examples(data, "test")) & set(examples(listops(tmp_path, generator_seed=1), "test"))
 
 

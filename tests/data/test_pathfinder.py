@@ -100,8 +100,8 @@ def test_an_interrupted_generation_continues_with_the_missing_shards(
         pathfinder(tmp_path / "stopped")
     stopped = pathfinder(tmp_path / "stopped")
     assert {index for index, times in drawn.items() if times == 2} == {16, 17, 18, 19, 20}  # of the third shard
-    assert content_digest(stopped.folder()) == content_digest(whole.folder())
-    assert not list(stopped.folder().glob("*.partial"))
+    assert content_digest(stopped.folder) == content_digest(whole.folder)
+    assert not list(stopped.folder.glob("*.partial"))
 
 
 def test_repeated_images_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ def test_repeated_images_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
 )
 def test_each_option_of_the_generator_has_its_own_cache(drawn: LRAPathfinder, options: dict[str, Any]) -> None:
     other = pathfinder(drawn.path, **options)
-    assert other.folder() != drawn.folder()
+    assert other.folder != drawn.folder
     assert not np.array_equal(everything(other)[0], everything(drawn)[0])
 
 
@@ -163,7 +163,7 @@ def test_official_files_are_read_in_order_without_the_empty_one(
     with (base / "metadata" / "2.npy").open("a") as file:
         file.write("imgs/2 sample_0.png 9 1\n")
     after = pathfinder(tmp_path, source="official")  # changed lists are read again
-    assert after.folder() != data.folder() and sum(after.sizes().values()) == 24
+    assert after.folder != data.folder and sum(after.sizes().values()) == 24
 
 
 def _emptied(folder: Path) -> None:

@@ -129,7 +129,7 @@ def test_reviews_keep_their_text_label_and_part(task: str, root: Path) -> None:
 def test_pieces_are_learned_from_the_training_reviews_alone(root: Path) -> None:
     for label in ("pos", "neg"):
         (root / "aclImdb" / "test" / label / "99_1.txt").write_text("unseenword " * 500)
-    vocabulary = load_pieces(imdb(root, vocab_size=2000).folder()).get_vocab()
+    vocabulary = load_pieces(imdb(root, vocab_size=2000).folder).get_vocab()
     assert "unseenword" not in vocabulary and "Ġunseenword" not in vocabulary and "Ġfilm" in vocabulary
 
 
@@ -365,7 +365,7 @@ def test_vocabulary_follows_from_the_length_of_the_training_texts(tmp_path: Path
     training = sum(len(text) for stage in ("train", "val") for text, _ in members(data, stage))
     assert pieces.reason == f"{training} characters in the training texts"
     assert data.spec.vocab_size == 500
-    assert text_csv(path, vocab_size=500).folder() == data.folder()  # the run that follows prepares nothing again
+    assert text_csv(path, vocab_size=500).folder == data.folder  # the run that follows prepares nothing again
     assert text_csv(path, vocab_size=None, batch_size=8, tokens="bytes").choices() == []
 
 

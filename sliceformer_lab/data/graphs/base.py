@@ -119,11 +119,11 @@ class GraphData(BucketedData):
     def make_splits(self) -> dict[Stage, Split]:
         store = self._open()
         shares = self.held_out_shares(())
-        rows = split_rows(np.load(self.folder() / "stages.npy"), shares, self.split_seed, self.title)
+        rows = split_rows(np.load(self.folder / "stages.npy"), shares, self.split_seed, self.title)
         return {stage: self.split(store, part) for stage, part in rows.items()}
 
     def _open(self) -> GraphStore:
-        folder = self.folder()
+        folder = self.folder
         smiles = Strings.open(folder, SMILES) if self.content_kind == "smiles" else None
         return replace(GraphStore.open(folder), places=Strings.open(folder, PLACES), smiles=smiles)
 

@@ -107,7 +107,7 @@ class MoleculeTable(MoleculeData, OwnTargets, OwnTable):
         return sum(1 for _ in table_rows(self.origin))
 
     def target_values(self) -> np.ndarray:
-        return GraphStore.open(self.folder()).targets
+        return GraphStore.open(self.folder).targets
 
     def contents(self, stage: Stage) -> Iterator[bytes]:
         """Canonical SMILES: one molecule can be written in many ways."""

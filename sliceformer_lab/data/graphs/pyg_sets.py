@@ -107,7 +107,7 @@ class PygData(GraphData):
 
     @cached_property
     def _recorded(self) -> dict[str, Any]:
-        sizes: dict[str, Any] = json.loads((self.folder() / SIZES).read_text(encoding="utf-8"))
+        sizes: dict[str, Any] = json.loads((self.folder / SIZES).read_text(encoding="utf-8"))
         return sizes
 
     def _build(self, folder: Path) -> None:

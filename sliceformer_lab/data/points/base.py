@@ -222,7 +222,7 @@ class PointData(CachedData):
         return Batch.unlabelled(self.options.features(torch.stack(list(encoded)), training=False)[0])
 
     def make_splits(self) -> dict[Stage, Split]:
-        splits = {stage: self.split(stage) for stage in STAGES if (self.folder() / f"{stage}_points.npy").is_file()}
+        splits = {stage: self.split(stage) for stage in STAGES if (self.folder / f"{stage}_points.npy").is_file()}
         train, shares = splits["train"], self.held_out_shares(splits)
         rows = split_by_class(torch.from_numpy(train.targets), shares, self.split_seed, self.title)
         held_out = {s: replace(train, rows=part.numpy(), training=s == "train") for s, part in rows.items()}
@@ -230,7 +230,7 @@ class PointData(CachedData):
 
     def split(self, stage: Stage) -> PointSplit:
         """The clouds that the set comes with for a stage, in the order of its files."""
-        folder, context = self.folder(), self.folder() / f"{stage}_context.npy"
+        folder, context = self.folder, self.folder / f"{stage}_context.npy"
         targets = np.load(folder / f"{stage}_targets.npy")
         return PointSplit(
             self._features(np.load(folder / f"{stage}_points.npy", mmap_mode="r")),
@@ -271,7 +271,7 @@ class PublishedPoints(PointData):
     download: bool = True
 
     def is_official(self) -> tuple[bool, str]:
-        found = {s: len(np.load(self.folder() / f"{s}_targets.npy", mmap_mode="r")) for s in self.published_sizes}
+        found = {s: len(np.load(self.folder / f"{s}_targets.npy", mmap_mode="r")) for s in self.published_sizes}
         return found == self.published_sizes, f"clouds counted ({json.dumps(found)}); no checksums are published"
 
 

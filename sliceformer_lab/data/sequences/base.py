@@ -183,11 +183,11 @@ class SequenceData(BucketedData):
 
     def num_stored(self) -> dict[str, int]:
         """Number of sequences of each split that was read, without any limit."""
-        return {stage: len(SequenceStore.open(self.folder(), stage)) for stage in self.stages()}
+        return {stage: len(SequenceStore.open(self.folder, stage)) for stage in self.stages()}
 
     def make_splits(self) -> dict[Stage, Split]:
         stores = {
-            stage: replace(SequenceStore.open(self.folder(), stage), places=self.source_places(stage))
+            stage: replace(SequenceStore.open(self.folder, stage), places=self.source_places(stage))
             for stage in self.stages()
         }
         rows = {stage: np.arange(len(store)) for stage, store in stores.items()}

@@ -109,8 +109,8 @@ class LRARetrieval(SequenceData):
         """Both documents, with an empty line between them."""
         if not isinstance(stored, np.ndarray):
             return None
-        documents = SequenceStore.open(self.folder(), DOCUMENTS)
-        return "\n\n".join(ByteTokenizer().decode(documents[place], self.folder()) for place in stored)
+        documents = SequenceStore.open(self.folder, DOCUMENTS)
+        return "\n\n".join(ByteTokenizer().decode(documents[place], self.folder) for place in stored)
 
     def prepare(self) -> Path:
         for path in self.files.values():
@@ -147,7 +147,7 @@ class LRARetrieval(SequenceData):
         return False, f"has {counts} pairs, the published set {PUBLISHED_PAIRS}"
 
     def split(self, store: SequenceStore, rows: np.ndarray) -> PairSplit:
-        documents = SequenceStore.open(self.folder(), DOCUMENTS)
+        documents = SequenceStore.open(self.folder, DOCUMENTS)
         return PairSplit(store, self.max_len, self.pad_to_max_len, documents=documents, rows=rows)
 
 

@@ -69,7 +69,7 @@ class TextData(SequenceData):
     @property
     def _tokenizer_folder(self) -> Path:
         """The folder in which `Tokenizer.train` has written: that of the trained model, or the cache."""
-        return self.plan.run_folder or self.folder()
+        return self.plan.run_folder or self.folder
 
     @abstractmethod
     def source(self) -> dict[str, Any]:
@@ -93,16 +93,16 @@ class TextData(SequenceData):
         )
 
     def stages(self) -> tuple[Stage, ...]:
-        return tuple(stage for stage in STAGES if SequenceStore.is_in(self.folder(), stage))
+        return tuple(stage for stage in STAGES if SequenceStore.is_in(self.folder, stage))
 
     def source_places(self, stage: Stage) -> Strings:
-        return Strings.open(self.folder(), f"{IDENTITY}{stage}")
+        return Strings.open(self.folder, f"{IDENTITY}{stage}")
 
     def content(self, stored: Content | None) -> str:
         """The whole text."""
         if not isinstance(stored, np.ndarray):
             raise TypeError(f"{self.title} keeps {type(stored).__name__}, expected tokens")
-        return self.tokenizer.decode(stored, self.folder())
+        return self.tokenizer.decode(stored, self.folder)
 
     def encode_one(self, content: Content) -> np.ndarray:
         """The tokens (n,) of a text."""
@@ -116,7 +116,7 @@ class TextData(SequenceData):
 
     def save_encoder(self, folder: Path) -> None:
         """Copies the tokenizer, if it was learned."""
-        if (learned := self.folder() / TOKENIZER_FILE).is_file():
+        if (learned := self.folder / TOKENIZER_FILE).is_file():
             write_text(folder / TOKENIZER_FILE, learned.read_text(encoding="utf-8"))
 
     def class_names(self) -> tuple[str, ...]:
@@ -136,7 +136,7 @@ class TextData(SequenceData):
 
     def tokenizer_digest(self) -> str:
         """sha256 of a trained tokenizer, or the name of one that needs no training."""
-        learned = manifest(self.folder())["files"].get(TOKENIZER_FILE)
+        learned = manifest(self.folder)["files"].get(TOKENIZER_FILE)
         return self.tokenizer.kind if learned is None else str(learned["sha256"])
 
     def state_dict(self) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class TextData(SequenceData):
         if theirs != ours:
             raise DataError(
                 f"{self.title}: the checkpoint was trained with another tokenizer ({theirs[:12]}) than that in "
-                f"{self.folder()} ({ours[:12]}); use the texts and options of that training run, or in both runs "
+                f"{self.folder} ({ours[:12]}); use the texts and options of that training run, or in both runs "
                 "data.tokens=bytes or the same data.tokenizer_folder"
             )
 

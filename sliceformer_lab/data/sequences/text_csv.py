@@ -110,7 +110,7 @@ class TextCSV(TextData, TableTargets, OwnTables):
         return self.encode_targets(examples, "texts")
 
     def target_values(self) -> np.ndarray:
-        return np.concatenate([SequenceStore.open(self.folder(), stage).targets for stage in self.stages()])
+        return np.concatenate([SequenceStore.open(self.folder, stage).targets for stage in self.stages()])
 
     def source(self) -> dict[str, Any]:
         for path in self.files.values():

@@ -159,7 +159,7 @@ class SeriesData(BucketedData, OwnData):
 
     @cached_property
     def _store(self) -> SequenceStore:
-        folder = self.folder()
+        folder = self.folder
         return replace(SequenceStore.open(folder, STORE), places=Strings.open(folder, PLACES))
 
     @cached_property
@@ -169,7 +169,7 @@ class SeriesData(BucketedData, OwnData):
 
     @cached_property
     def _written_labels(self) -> list[str]:
-        strings = Strings.open(self.folder(), LABELS)
+        strings = Strings.open(self.folder, LABELS)
         return [strings[row] for row in range(len(strings))]
 
     @cached_property
@@ -205,7 +205,7 @@ class SeriesData(BucketedData, OwnData):
     @cached_property
     def _class_names(self) -> tuple[str, ...]:
         """The classes. Raises DataError for one class, or for one that does not train."""
-        stages = np.load(self.folder() / STAGE_FILE).clip(min=0)  # a series without a split may train
+        stages = np.load(self.folder / STAGE_FILE).clip(min=0)  # a series without a split may train
         rows = zip(stages.tolist(), self._labels, strict=True)
         examples = [(STAGES[stage], self._store.places[row], label) for row, (stage, label) in enumerate(rows)]
         return tuple(sorted(class_names_of(examples, "series"), key=number_first))
@@ -242,7 +242,7 @@ class SeriesData(BucketedData, OwnData):
         }
 
     def _rows_of_splits(self, targets: np.ndarray) -> dict[Stage, np.ndarray]:
-        stages = np.load(self.folder() / STAGE_FILE)
+        stages = np.load(self.folder / STAGE_FILE)
         published = {STAGES[stage] for stage in np.unique(stages) if stage > 0}
         if self._kind == "regression":
             stages[stages <= 0] = 0 if "test" in published else -1  # `split_rows` tests a share of the latter

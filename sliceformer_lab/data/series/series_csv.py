@@ -97,7 +97,7 @@ class SeriesTable(SeriesData, OwnTables):
     @cached_property
     def _layout(self) -> TableLayout:
         """The layout of the training table, which the cache keeps."""
-        return TableLayout.from_json(json.loads((self.folder() / LAYOUT_FILE).read_text(encoding="utf-8")))
+        return TableLayout.from_json(json.loads((self.folder / LAYOUT_FILE).read_text(encoding="utf-8")))
 
     @property
     def _unscaled(self) -> SeriesCoding:
