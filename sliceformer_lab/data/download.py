@@ -24,6 +24,7 @@ from filelock import FileLock
 from sliceformer_lab.data.archives import unpack
 from sliceformer_lab.data.parallel import Pace
 from sliceformer_lab.errors import DataError
+from sliceformer_lab.runs.files import digest_of
 
 log = logging.getLogger(__name__)
 
@@ -58,11 +59,8 @@ def md5_of(path: Path) -> str:
 
 
 def _digest_of(path: Path, like: str) -> str:
-    """The sha256 of a file, or its md5 if `like` is one. Raises DataError if the file is missing."""
-    if len(like) == 32:
-        return md5_of(path)
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """The sha256 of a file, or its md5 if `like` is one."""
+    return md5_of(path) if len(like) == 32 else digest_of(path)
 
 
 def verify(path: Path, digest: str) -> None:
@@ -83,7 +81,9 @@ def fetch(file: OfficialFile, folder: Path, *, download: bool, check: bool) -> P
     if not path.is_file():
         if not download:
             raise DataError(f"{path} is missing and data.download=false; put {file.url} there")
-        _download(file, path)
+        with lock_preparation(folder):
+            if not path.is_file():  # another process may have downloaded it meanwhile
+                _download(file, path)
     elif check and file.digest:
         verify(path, file.digest)
     return path
@@ -93,9 +93,10 @@ def fetch_unpacked(file: OfficialFile, folder: Path, inner: str, *, download: bo
     """The folder `inner` of an official archive, unpacked into `folder` unless it is there. Raises DataError."""
     target = folder / inner
     if not target.is_dir():
+        archive = fetch(file, folder, download=download, check=check)
         with lock_preparation(folder):
             if not target.is_dir():  # another process may have unpacked it meanwhile
-                unpack(fetch(file, folder, download=download, check=check), target)
+                unpack(archive, target)
     return target
 
 

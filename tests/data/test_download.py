@@ -27,7 +27,7 @@ def fetched(url: str, folder: Path, digest: str = SHA256, size: int = len(CONTEN
 def test_a_file_arrives_whole(digest: str, tmp_path: Path) -> None:
     with serving(CONTENT) as (url, _):
         assert fetched(url, tmp_path, digest) == CONTENT
-    assert [file.name for file in tmp_path.iterdir()] == ["set.bin"]
+    assert {file.name for file in tmp_path.iterdir()} == {"set.bin", ".preparing.lock"}
 
 
 @pytest.mark.parametrize("how", ["well", "whole"])

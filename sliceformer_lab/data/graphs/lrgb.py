@@ -15,7 +15,7 @@ from pydantic import Field
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.data.cache import by_name
-from sliceformer_lab.data.download import OfficialFile, fetch, lock_preparation, md5_of
+from sliceformer_lab.data.download import OfficialFile, fetch, md5_of
 from sliceformer_lab.data.graphs.base import GraphEntry, SmilesData
 from sliceformer_lab.data.graphs.node_positions import laplacian_vectors, return_probabilities, spectrum
 from sliceformer_lab.data.graphs.smiles import Molecule
@@ -92,9 +92,8 @@ class Peptides(SmilesData):
     def _files(self) -> tuple[Path, Path]:
         """The table and the file of splits."""
         folder = self.path / "lrgb" / self.folder_name
-        with lock_preparation(folder / "raw"):
-            table = fetch(self.table, folder / "raw", download=self.download, check=self.verify)
-            return table, fetch(self.parts, folder, download=self.download, check=self.verify)
+        table = fetch(self.table, folder / "raw", download=self.download, check=self.verify)
+        return table, fetch(self.parts, folder, download=self.download, check=self.verify)
 
     def source(self) -> dict[str, Any]:
         return {"files": by_name(list(self._files)), "positions": [self.laplacian, self.random_walk]}

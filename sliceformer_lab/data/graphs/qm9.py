@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from sliceformer_lab.config.option_types import Fraction
 from sliceformer_lab.data.cache import by_name
-from sliceformer_lab.data.download import OfficialFile, fetch, lock_preparation
+from sliceformer_lab.data.download import OfficialFile, fetch
 from sliceformer_lab.data.graphs.base import GraphEntry
 from sliceformer_lab.data.graphs.molecule import MaxNodes, MoleculeData, compare_counts
 from sliceformer_lab.data.table_files import field_of, number_of, table_rows
@@ -54,9 +54,7 @@ class QM9Gap(MoleculeData):
     def _table(self) -> Path:
         if self.part.is_file():
             return self.part
-        folder = self.path / "qm9"
-        with lock_preparation(folder):
-            return fetch(self.published, folder, download=self.download, check=False)
+        return fetch(self.published, self.path / "qm9", download=self.download, check=False)
 
     def samples(self) -> Iterator[GraphEntry]:
         smiles, unit = ("SMILES", 1.0) if self._table == self.part else ("smiles", HARTREE)

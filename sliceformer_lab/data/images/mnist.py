@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sliceformer_lab.data.download import OfficialFile, fetch, lock_preparation
+from sliceformer_lab.data.download import OfficialFile, fetch
 from sliceformer_lab.data.images.base import ArrayImages, Images
 from sliceformer_lab.data.images.small_images import OfficialImages
 from sliceformer_lab.data.splits import Stage
@@ -45,11 +45,9 @@ class MNIST(OfficialImages):
     )
 
     def obtain(self) -> None:
-        missing = [archive for archive in self.archives if not self._file(archive).is_file()]
-        if missing:
-            with lock_preparation(self._folder):
-                for archive in missing:
-                    fetch(archive, self._folder, download=self.download, check=self.verify)
+        for archive in self.archives:
+            if not self._file(archive).is_file():
+                fetch(archive, self._folder, download=self.download, check=self.verify)
 
     def checksums(self) -> dict[Path, str]:
         files = (
