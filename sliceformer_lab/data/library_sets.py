@@ -1,30 +1,42 @@
 """Data sets that a library downloads and reads, by the name of their class."""
 
-from __future__ import annotations
+# No `from __future__ import annotations` in data modules; `data.base` says why.
 
 import difflib
 import inspect
 import re
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Any, ClassVar
 
+from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.errors import DataError
 
-PlainOptions = dict[str, str | int | float | bool]  # keywords of a library's class
 
+@dataclass(kw_only=True, eq=False, repr=False)
+class LibraryData(DataModule):
+    """The set that the class `dataset` of a library downloads and reads; `options` are its further keywords."""
 
-def class_of_library(module: Any, name: str, where: str) -> Any:
-    """The class `name` of a library's module of data sets. Raises DataError with the nearest names."""
-    names = [each for each in dir(module) if inspect.isclass(getattr(module, each)) and not each.startswith("_")]
-    if name in names:
-        return getattr(module, name)
-    near = difflib.get_close_matches(name, names, n=4, cutoff=0.4)
-    hint = f"; near it are {', '.join(near)}" if near else ""
-    raise DataError(f"data.dataset={name} is no class of {where}{hint}")
+    library: ClassVar[str]  # the module of its classes
 
+    dataset: str
+    options: dict[str, str | int | float | bool] | None = None
 
-def describe_set(kind: Any, where: str) -> str:
-    """Where a set comes from: its class, and what that says of itself before its arguments, with paper and page."""
-    text = re.split(r"\n\s*(?:Args:|\.\. |\*\*STATS)", inspect.getdoc(kind) or "")[0]
-    linked = re.sub(r"`{1,2}([^`<]+?)\s*<([^>]+)>`_{0,2}", r"\1 (\2)", text)  # a link of reStructuredText
-    plain = re.sub(r":\w+:`([^`]+)`|`{1,2}([^`]+)`{1,2}", lambda found: found[1] or found[2], linked)
-    return f"{where}.{kind.__name__}: {' '.join(plain.split())}"
+    @cached_property
+    def library_class(self) -> Any:
+        """The class `dataset`. Raises DataError with the nearest names."""
+        module = import_module(self.library)  # takes seconds
+        names = [each for each in dir(module) if inspect.isclass(getattr(module, each)) and not each.startswith("_")]
+        if self.dataset in names:
+            return getattr(module, self.dataset)
+        near = difflib.get_close_matches(self.dataset, names, n=4, cutoff=0.4)
+        hint = f"; near it are {', '.join(near)}" if near else ""
+        raise DataError(f"data.dataset={self.dataset} is no class of {self.library}{hint}")
+
+    def about(self) -> str:
+        """The class, and what that says of itself before its arguments, with paper and page."""
+        text = re.split(r"\n\s*(?:Args:|\.\. |\*\*STATS)", inspect.getdoc(self.library_class) or "")[0]
+        linked = re.sub(r"`{1,2}([^`<]+?)\s*<([^>]+)>`_{0,2}", r"\1 (\2)", text)  # a link of reStructuredText
+        plain = re.sub(r":\w+:`([^`]+)`|`{1,2}([^`]+)`{1,2}", lambda found: found[1] or found[2], linked)
+        return f"{self.library}.{self.library_class.__name__}: {' '.join(plain.split())}"

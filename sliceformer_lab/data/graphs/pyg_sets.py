@@ -16,7 +16,7 @@ from pydantic import Field
 from sliceformer_lab.config.option_types import Count, Fraction, Natural
 from sliceformer_lab.data.graphs.base import GraphData, GraphEntry, Result
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
-from sliceformer_lab.data.library_sets import PlainOptions, class_of_library, describe_set
+from sliceformer_lab.data.library_sets import LibraryData
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.errors import DataError, machine_error
@@ -37,7 +37,7 @@ class Encoded:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PygData(GraphData):
+class PygData(GraphData, LibraryData):
     """The set that torch-geometric's class `dataset` downloads and reads, with its own splits where it has them.
 
     `name` is that argument of classes that hold many sets, such as TUDataset; `options` are further keywords.
@@ -48,11 +48,10 @@ class PygData(GraphData):
     """
 
     title = "pyg"
+    library = "torch_geometric.datasets"
 
     root: str
-    dataset: str
     name: str | None = None
-    options: PlainOptions | None = None
     targets: tuple[Natural, ...] | None = None
     test_fraction: Fraction = 0.1
     max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = 512
@@ -89,9 +88,6 @@ class PygData(GraphData):
     def class_names(self) -> tuple[str, ...]:
         return tuple(map(str, range(self._recorded["num_classes"])))
 
-    def about(self) -> str:
-        return describe_set(self._class, "torch_geometric.datasets")
-
     def is_official(self) -> tuple[None, str]:
         return None, "torch-geometric does not say whether these are the published files; sha256 is of the graphs"
 
@@ -114,12 +110,6 @@ class PygData(GraphData):
         super()._build(folder)
         write_json(folder / SIZES, self._sizes)
 
-    @cached_property
-    def _class(self) -> Any:
-        from torch_geometric import datasets  # takes seconds to import
-
-        return class_of_library(datasets, self.dataset, "torch_geometric.datasets")
-
     def make(self) -> Iterator[Result]:
         parts = self._parts()
         graphs = [(stage, number, graph) for stage, part in parts for number, graph in enumerate(part)]
@@ -141,17 +131,17 @@ class PygData(GraphData):
 
     def _parts(self) -> list[tuple[Stage | None, Any]]:
         """The splits of the set, or all of it."""
-        known = inspect.signature(self._class.__init__).parameters
+        known = inspect.signature(self.library_class.__init__).parameters
         if "split" not in known or "split" in (self.options or {}):
             return [(None, self._built())]
         return [(stage, self._built(split=stage)) for stage in STAGES]
 
     def _built(self, **split: str) -> Any:
         place = str(self.path / self.dataset)
-        root = {"root": place} if "root" in inspect.signature(self._class.__init__).parameters else {}
+        root = {"root": place} if "root" in inspect.signature(self.library_class.__init__).parameters else {}
         name = {} if self.name is None else {"name": self.name}
         try:
-            return self._class(**{**root, **name, **(self.options or {}), **split})
+            return self.library_class(**{**root, **name, **(self.options or {}), **split})
         except (OSError, HTTPException, RuntimeError) as error:
             raise machine_error(error) or DataError(
                 f"{self.path / self.dataset} cannot be downloaded or read by torch-geometric "

@@ -14,7 +14,7 @@ from PIL import Image, ImageOps
 
 from sliceformer_lab.data.images.folders import FileImages, OwnImages
 from sliceformer_lab.data.images.picture_files import reduced
-from sliceformer_lab.data.library_sets import PlainOptions, class_of_library, describe_set
+from sliceformer_lab.data.library_sets import LibraryData
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError, machine_error
 
@@ -61,7 +61,7 @@ class LibraryImages(FileImages):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class TorchvisionData(OwnImages):
+class TorchvisionData(OwnImages, LibraryData):
     """The set that torchvision's class `dataset` downloads and reads, with its own splits where it has them.
 
     `options` are further keywords of that class, such as split=letters of EMNIST. Images are prepared as those of
@@ -71,29 +71,19 @@ class TorchvisionData(OwnImages):
 
     title = "torchvision"
     note = "torchvision does not say whether these are the published files; sha256 is of pixels and classes"
+    library = "torchvision.datasets"
 
-    dataset: str
-    options: PlainOptions | None = None
     download: bool = True
 
     @property
     def own_name(self) -> str:
         return self.name or self.dataset
 
-    def about(self) -> str:
-        return describe_set(self._class, "torchvision.datasets")
-
-    @cached_property
-    def _class(self) -> Any:
-        from torchvision import datasets  # slow to import
-
-        return class_of_library(datasets, self.dataset, "torchvision.datasets")
-
     @cached_property
     def _sets(self) -> dict[Stage, Any]:
         """The splits that the class has. Raises DataError."""
-        known = inspect.signature(self._class.__init__).parameters
-        if "train" in known or any(base.__name__ == "MNIST" for base in self._class.__mro__):
+        known = inspect.signature(self.library_class.__init__).parameters
+        if "train" in known or any(base.__name__ == "MNIST" for base in self.library_class.__mro__):
             return {"train": self._built(train=True), "test": self._built(train=False)}
         if "split" not in known or "split" in (self.options or {}):
             return {"train": self._built()}
@@ -110,11 +100,11 @@ class TorchvisionData(OwnImages):
         return found
 
     def _built(self, **split: Any) -> Any:
-        takes = inspect.signature(self._class.__init__).parameters
+        takes = inspect.signature(self.library_class.__init__).parameters
         download = {"download": self.download} if "download" in takes or "kwargs" in takes else {}
         root = {"root": self.path} if "root" in takes else {}
         try:
-            return self._class(**{**root, **(self.options or {}), **split, **download})
+            return self.library_class(**{**root, **(self.options or {}), **split, **download})
         except (ValueError, TypeError) as error:
             if "split" in split and "split" in str(error):
                 raise _UnknownSplitError(str(error)) from error
