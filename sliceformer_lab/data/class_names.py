@@ -39,11 +39,6 @@ def stage_folders(root: Path) -> dict[Stage, Path]:
     return found if "train" in found else {}
 
 
-def training_classes(root: Path) -> list[str]:
-    """The classes of the training folder, or of `root` if there is no such folder. Raises DataError."""
-    return class_names(stage_folders(root).get("train", root))
-
-
 def labelled_files(
     folder: Path, classes: Sequence[str], endings: Collection[str], kind: str, inner: str = ""
 ) -> ClassFiles:

@@ -15,7 +15,7 @@ from sliceformer_lab.config.option_types import Count, Fraction
 from sliceformer_lab.data.base import DataModule, FolderData
 from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.cached_data import CachedData
-from sliceformer_lab.data.class_names import ClassFiles, is_of_system, labelled_files, stage_folders, training_classes
+from sliceformer_lab.data.class_names import ClassFiles, class_names, is_of_system, labelled_files, stage_folders
 from sliceformer_lab.data.spec import ContentKind
 from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.data.table_files import SPLIT_COLUMN, has_split_column
@@ -106,7 +106,7 @@ class ClassFolders(FolderData, OwnData):
     @cached_property
     def class_files(self) -> dict[Stage, ClassFiles]:
         """The files of each split that has a folder. Raises DataError naming a folder."""
-        classes = training_classes(self.path)
+        classes = self.folder_classes()
         folders = stage_folders(self.path) or {"train": self.path}
         return {
             stage: labelled_files(folders[stage], classes, self.endings, self.examples_are)

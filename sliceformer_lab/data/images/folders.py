@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sliceformer_lab.config.option_types import Count, Fraction, NonNegative, Workers
 from sliceformer_lab.data.base import FolderData
-from sliceformer_lab.data.class_names import ClassFiles, training_classes
+from sliceformer_lab.data.class_names import ClassFiles
 from sliceformer_lab.data.images.augment import ImageAugment, check_policy, eval_transform, training_transform
 from sliceformer_lab.data.images.base import ImageData, Images, ImageSplit, Transform
 from sliceformer_lab.data.images.image_memory import ImageMemory
@@ -303,4 +303,4 @@ class ImageFolder(OwnImages, ClassFolders):
         return {stage: list_images(self.path, files) for stage, files in self.class_files.items()}
 
     def class_names(self) -> tuple[str, ...]:
-        return tuple(training_classes(self.path))
+        return tuple(self.folder_classes())

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Natural
-from sliceformer_lab.data.class_names import training_classes
 from sliceformer_lab.data.own_data import ClassFolders, OwnFolder
 from sliceformer_lab.data.points.base import Augment, CloudOptions, Clouds, PointData
 from sliceformer_lab.data.points.clouds import ENDINGS, Order
@@ -45,7 +44,7 @@ class PointFolder(PointData, OwnFolder, ClassFolders):
         return CloudOptions(self.scale, self.augment, self.order, self.frequencies)
 
     def classes(self) -> list[str]:
-        return training_classes(self.path)
+        return self.folder_classes()
 
     def source(self) -> dict[str, Any]:
         return {"files": {str(path.relative_to(self.path)): path for path in self.files}}

@@ -10,7 +10,6 @@ from typing import Any, Literal
 import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Processes
-from sliceformer_lab.data.class_names import training_classes
 from sliceformer_lab.data.input_files import read_files
 from sliceformer_lab.data.own_data import ClassFolders, OwnFolder
 from sliceformer_lab.data.parallel import Pace, in_order
@@ -107,7 +106,7 @@ class SeriesFolder(SeriesData, OwnFolder, ClassFolders):
 
     def read(self) -> Iterator[Series]:
         """The series of all files."""
-        classes = training_classes(self.path)
+        classes = self.folder_classes()
         listed = [(stage, path, label) for stage, part in self.class_files.items() for path, label in part]
         form = self._sound_form if self._are_sounds else None
         pace = Pace("series", len(listed))
