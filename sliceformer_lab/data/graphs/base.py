@@ -127,9 +127,12 @@ class GraphData(BucketedData):
         smiles = Strings.open(folder, SMILES) if self.content_kind == "smiles" else None
         return replace(GraphStore.open(folder), places=Strings.open(folder, PLACES), smiles=smiles)
 
-    def num_read(self) -> int:
-        """Number of graphs in the files, including those that are left out."""
-        return int(self.facts()["read"])
+    def compare_count(self, source: Path, published: int) -> tuple[bool, str]:
+        """`is_official` of a set without checksums: whether its files have as many graphs as published."""
+        found = self.facts()["read"]  # with those that are left out
+        if found == published:
+            return True, f"as many graphs as published ({published:,}); no checksums are published"
+        return False, f"{source.name} has {found:,} graphs, the published set {published:,}"
 
     def fingerprint(self) -> dict[str, Any]:
         found = super().fingerprint()

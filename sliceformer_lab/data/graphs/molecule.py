@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import starmap
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -129,10 +128,3 @@ class MoleculeTable(MoleculeData, OwnTargets, OwnTable):
         targets = tuple(number_of(place, column, field_of(place, row, column, "targets")) for column in self.targets)
         stage = split_of(place, row, str(self.split_column)) if self.split_column else None
         return GraphEntry(place, smiles, targets, stage)
-
-
-def compare_counts(source: Path, found: int, published: int) -> tuple[bool, str]:
-    """Whether a set without published checksums has as many graphs as published, and a note that says so."""
-    if found == published:
-        return True, f"as many graphs as published ({published:,}); no checksums are published"
-    return False, f"{source.name} has {found:,} graphs, the published set {published:,}"

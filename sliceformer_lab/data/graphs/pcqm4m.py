@@ -14,7 +14,7 @@ from sliceformer_lab.config.option_types import Count, Workers
 from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
 from sliceformer_lab.data.graphs.base import GraphEntry
-from sliceformer_lab.data.graphs.molecule import MoleculeData, compare_counts
+from sliceformer_lab.data.graphs.molecule import MoleculeData
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import field_of, number_of, table_rows
 from sliceformer_lab.errors import DataError
@@ -84,4 +84,4 @@ class PCQM4M(MoleculeData):
         return {int(row): stage for name, stage in parts.items() for row in np.asarray(split[name]).ravel()}
 
     def is_official(self) -> tuple[bool, str]:
-        return compare_counts(self._files[0], self.num_read(), self.published_counts[self.version])
+        return self.compare_count(self._files[0], self.published_counts[self.version])

@@ -10,7 +10,7 @@ from sliceformer_lab.config.option_types import Fraction
 from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.download import OfficialFile, fetch
 from sliceformer_lab.data.graphs.base import GraphEntry
-from sliceformer_lab.data.graphs.molecule import MaxNodes, MoleculeData, compare_counts
+from sliceformer_lab.data.graphs.molecule import MaxNodes, MoleculeData
 from sliceformer_lab.data.table_files import field_of, number_of, table_rows
 
 HARTREE = 27.211386245988  # eV, CODATA 2018
@@ -63,4 +63,4 @@ class QM9Gap(MoleculeData):
             yield GraphEntry(place, str(field_of(place, row, smiles, "root")), (gap * unit,))
 
     def is_official(self) -> tuple[bool, str]:
-        return compare_counts(self._table, self.num_read(), self.published_count)
+        return self.compare_count(self._table, self.published_count)

@@ -64,11 +64,6 @@ class GraphStore:
         """Number of nodes of each graph (n,)."""
         return np.diff(self.node_offsets)
 
-    @property
-    def num_edges(self) -> np.ndarray:
-        """Number of directed edges of each graph (n,)."""
-        return np.diff(self.edge_offsets)
-
     @classmethod
     def open(cls, folder: Path) -> Self:
         """The graphs that `write` stored in the folder."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.data.graphs.base import GraphData, GraphEntry, Result
-from sliceformer_lab.data.graphs.molecule import MaxNodes, compare_counts
+from sliceformer_lab.data.graphs.molecule import MaxNodes
 from sliceformer_lab.data.graphs.shortest_paths import shortest_paths
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
 from sliceformer_lab.data.spec import DataSpec
@@ -78,4 +78,4 @@ class ZINC(GraphData):
                 yield GraphEntry(f"{stage} graph {number}", "", (float(graph.y),), stage), made
 
     def is_official(self) -> tuple[bool, str]:
-        return compare_counts(self.path / "ZINC", self.num_read(), 12_000 if self.subset else 249_456)
+        return self.compare_count(self.path / "ZINC", 12_000 if self.subset else 249_456)
