@@ -117,15 +117,11 @@ class GraphData(BucketedData):
             log.info(f"{self.title}: {left_out.total():,} graphs are left out ({_list_counts(left_out)})")
 
     def make_splits(self) -> dict[Stage, Split]:
-        store = self._open()
-        shares = self.held_out_shares(())
-        rows = split_rows(np.load(self.folder / "stages.npy"), shares, self.split_seed, self.title)
-        return {stage: self.split(store, part) for stage, part in rows.items()}
-
-    def _open(self) -> GraphStore:
-        folder = self.folder
+        folder, shares = self.folder, self.held_out_shares(())
         smiles = Strings.open(folder, SMILES) if self.content_kind == "smiles" else None
-        return replace(GraphStore.open(folder), places=Strings.open(folder, PLACES), smiles=smiles)
+        store = replace(GraphStore.open(folder), places=Strings.open(folder, PLACES), smiles=smiles)
+        rows = split_rows(np.load(folder / "stages.npy"), shares, self.split_seed, self.title)
+        return {stage: self.split(store, part) for stage, part in rows.items()}
 
     def compare_count(self, source: Path, published: int) -> tuple[bool, str]:
         """`is_official` of a set without checksums: whether its files have as many graphs as published."""

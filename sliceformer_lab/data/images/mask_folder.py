@@ -235,8 +235,7 @@ class MaskFolder(OwnFolder):
         stages = np.load(self.folder / PARTS)
         if "test" not in self._pairs:
             stages[stages == STAGES.index("train")] = -1  # `split_rows` divides these
-        shares: dict[Stage, float] = {"test": self.test_share, "val": self.val_fraction}
-        rows = split_rows(stages, shares, self.split_seed, self.own_name)
+        rows = split_rows(stages, self.held_out_shares(()), self.split_seed, self.own_name)
         pixels = np.load(self.folder / PIXELS, mmap_mode="r")
         places = Strings.open(self.folder, f"{IDENTITY}places")
         splits: dict[Stage, Split] = {stage: MaskSplit(pixels, places, rows=rows[stage]) for stage in STAGES}

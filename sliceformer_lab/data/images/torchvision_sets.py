@@ -2,7 +2,6 @@
 
 import hashlib
 import inspect
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from http.client import HTTPException
@@ -140,7 +139,7 @@ class TorchvisionData(OwnImages, LibraryData):
         names = getattr(pictures, "classes", None) or getattr(pictures, "categories", None)
         if names is None or len(names) < count:
             return tuple(map(str, range(count)))
-        return tuple(map(_name_of, names))
+        return tuple(name if isinstance(name, str) else str(name[0]) for name in names)
 
 
 class _UnknownSplitError(Exception):
@@ -154,7 +153,3 @@ def _targets_of(pictures: Any) -> torch.Tensor:
         if found is not None and len(found) == len(pictures) and np.ndim(found) == 1:
             return torch.as_tensor(np.asarray(found).astype(np.int64))
     return torch.tensor([int(pictures[position][1]) for position in range(len(pictures))])
-
-
-def _name_of(name: str | Sequence[str]) -> str:
-    return name if isinstance(name, str) else str(name[0])

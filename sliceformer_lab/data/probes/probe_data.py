@@ -157,7 +157,8 @@ class ProbeData(DataModule):
         )
 
     def make_splits(self) -> dict[Stage, Split]:
-        stream = ProbeStream(self.generator, (self.generator_seed, TRAIN, self.plan.seed), self._pass_length())
+        hundred_steps = 100 * self.batch_size * self.plan.accumulate  # of one process
+        stream = ProbeStream(self.generator, (self.generator_seed, TRAIN, self.plan.seed), hundred_steps)
         return {
             "train": stream,
             "val": self._fixed("validation", self.generator, VAL, self.num_val),
@@ -167,10 +168,6 @@ class ProbeData(DataModule):
     def sizes(self) -> dict[str, int]:
         """Number of validation and test sequences; training has no number of them."""
         return {name: size for name, size in super().sizes().items() if name != "num_train"}
-
-    def _pass_length(self) -> int:
-        """A hundred steps of one process."""
-        return 100 * self.batch_size * self.plan.accumulate
 
     def _fixed(self, name: str, probe: Probe, kind: int, count: int, *seeds: int) -> FixedDraw:
         return FixedDraw(*probe.draw(np.random.default_rng((self.generator_seed, kind, *seeds)), count), name)

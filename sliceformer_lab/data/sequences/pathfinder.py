@@ -64,14 +64,9 @@ class LRAPathfinder(PixelData, GeneratedData):
         key = {"generator": GENERATOR_VERSION, "size": self.side, "seed": self.generator_seed, **options}
         return cached_folder(self.path, name, key, self._generate, continues=True)
 
-    @property
-    def snake_options(self) -> SnakeOptions:
-        """Sizes and contrasts of the generated images."""
-        return SnakeOptions.published(self.side, self.difficulty, self.num_distractors)
-
     def _generate(self, folder: Path) -> None:
-        counts = split_sizes(self.num_examples)
-        generate(folder, self.snake_options, self.generator_seed, counts, self.processes)
+        options = SnakeOptions.published(self.side, self.difficulty, self.num_distractors)
+        generate(folder, options, self.generator_seed, split_sizes(self.num_examples), self.processes)
 
     def _read(self, folder: Path) -> None:
         rows = [row for file in self._metadata_files() for row in _read_list(file, self.official_folder)]

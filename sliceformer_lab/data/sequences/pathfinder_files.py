@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import accumulate
 from pathlib import Path
 
@@ -75,10 +75,11 @@ def draw_shard(shard: Shard) -> None:
     drawings = [snakes.draw(shard.seed, shard.first + row) for row in range(len(shard.rows))]
     pixels = np.array([drawing.pixels for drawing in drawings])
     labels = np.array([drawing.label for drawing in drawings], dtype=np.int64)
+    sums = [int.from_bytes(blake2b(image.tobytes(), digest_size=7).digest()) for image in pixels]
     try:
         write_pixels(shard.folder, shard.stage, shard.rows.start, pixels)
         with whole_file(shard.labels) as unfinished, unfinished.open("wb") as file:
-            np.savez_compressed(file, label=labels, sums=np.array([_hash(image) for image in pixels]))
+            np.savez_compressed(file, label=labels, sums=np.array(sums))
     except OSError as error:
         raise unwritable_folder(shard.folder, error) from error
 
@@ -139,7 +140,3 @@ def _check_distinct(shards: Iterable[Shard]) -> None:
         raise DataError(
             f"{len(sums) - len(np.unique(sums))} images were drawn twice; choose another data.generator_seed"
         )
-
-
-def _hash(image: np.ndarray) -> int:
-    return int.from_bytes(hashlib.blake2b(image.tobytes(), digest_size=7).digest())

@@ -41,10 +41,7 @@ class SnakeOptions:
     marker_radius: float
     target_contrast: float
     distractor_contrast: float
-    distractor_directions: tuple[int, int] = (
-        -180,
-        179,
-    )  # degrees; a trial in another direction fails
+    distractor_directions: tuple[int, int] = (-180, 179)  # degrees; a trial in another direction fails
     padding: int = 1  # free pixels at the border
     antialias: int = 2  # images are drawn this many times larger
 

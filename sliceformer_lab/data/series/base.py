@@ -246,8 +246,7 @@ class SeriesData(BucketedData, OwnData):
         published = {STAGES[stage] for stage in np.unique(stages) if stage > 0}
         if self._kind == "regression":
             stages[stages <= 0] = 0 if "test" in published else -1  # `split_rows` tests a share of the latter
-            shares: dict[Stage, float] = {"test": self.test_share, "val": self.val_fraction}
-            return split_rows(stages, shares, self.split_seed, self.own_name)
+            return split_rows(stages, self.held_out_shares(()), self.split_seed, self.own_name)
         training = np.flatnonzero(stages <= 0)
         held = split_by_class(
             torch.from_numpy(targets[training]), self.held_out_shares(published), self.split_seed, self.own_name
