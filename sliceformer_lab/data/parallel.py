@@ -135,3 +135,11 @@ class Pace:
         rate = made / (now - self._start)
         left = (self.total - done) / rate / 60
         log.info(f"{done:,} of {self.total:,} {self.unit}, {rate:,.0f} a second, {left:.1f} min left")
+
+
+def paced(results: Iterable[Result], unit: str, total: int) -> Iterator[Result]:
+    """The results, `total` pieces of `unit`, with a log of their pace."""
+    pace = Pace(unit, total)
+    for number, result in enumerate(results, start=1):
+        yield result
+        pace.update(number)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,7 +27,7 @@ from sliceformer_lab.data.graphs.smiles import (
 )
 from sliceformer_lab.data.graphs.store import NO_GRAPHS, Graph, GraphSplit, GraphStore
 from sliceformer_lab.data.loader import Split
-from sliceformer_lab.data.parallel import LimitedProcess, Pace, in_order
+from sliceformer_lab.data.parallel import LimitedProcess, in_order, paced
 from sliceformer_lab.data.rounding import check_targets
 from sliceformer_lab.data.spec import Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_rows
@@ -182,15 +183,11 @@ class SmilesData(GraphData):
 
     def make(self) -> Iterator[Result]:
         samples = list(self.samples())
-        chunks = [samples[i : i + MOLECULES_PER_CHUNK] for i in range(0, len(samples), MOLECULES_PER_CHUNK)]
-        work = [[sample.name for sample in chunk] for chunk in chunks]
+        smiles = [sample.name for sample in samples]
+        chunks = (smiles[i : i + MOLECULES_PER_CHUNK] for i in range(0, len(smiles), MOLECULES_PER_CHUNK))
         build = partial(_make_graphs, annotate=self.annotate, largest=self.max_nodes)
-        pace = Pace("molecules", len(samples))
-        done = 0
-        for chunk, graphs in zip(chunks, in_order(build, work, self.processes), strict=True):
-            yield from zip(chunk, graphs, strict=True)
-            done += len(chunk)
-            pace.update(done)
+        graphs = chain.from_iterable(in_order(build, chunks, self.processes))
+        return zip(samples, paced(graphs, "molecules", len(samples)), strict=True)
 
 
 def _make_graphs(smiles: Sequence[str], *, annotate: Callable[[Molecule], Graph], largest: int) -> list[Graph | str]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from sliceformer_lab.data.parallel import Pace
+from sliceformer_lab.data.parallel import paced
 from sliceformer_lab.runs.processes import num_cores
 
 
@@ -32,14 +32,14 @@ class ImageMemory:
 
     def fill(self, positions: Sequence[int], decode: Callable[[int], Image.Image], limit: int) -> int:
         """Decode the images at `positions` on all cores, until `limit` bytes are full; returns the bytes in use."""
-        pace, used, arrays = Pace("images decoded", len(positions)), 0, []
-        for position, pixels in zip(positions, _decoded(positions, decode), strict=False):
+        used, arrays = 0, []
+        decoded = paced(_decoded(positions, decode), "images decoded", len(positions))
+        for position, pixels in zip(positions, decoded, strict=False):
             if used + pixels.nbytes > limit:
                 break
             self.places[position] = (used, *pixels.shape[:2])
             used += pixels.nbytes
             arrays.append(pixels.ravel())
-            pace.update(len(arrays))
         self.pixels = torch.from_numpy(np.concatenate(arrays)) if arrays else self.pixels
         return used
 

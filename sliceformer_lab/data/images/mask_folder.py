@@ -34,7 +34,7 @@ from sliceformer_lab.data.images.image_pairs import (
 from sliceformer_lab.data.images.picture_files import picture_size
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.own_data import OwnFolder
-from sliceformer_lab.data.parallel import Pace, in_order
+from sliceformer_lab.data.parallel import in_order, paced
 from sliceformer_lab.data.spec import Choice, Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_rows
 from sliceformer_lab.data.strings import Places, Strings
@@ -203,10 +203,11 @@ class MaskFolder(OwnFolder):
 
     def _build(self, folder: Path) -> None:
         pairs = [(stage, pair) for stage, found in self._pairs.items() for pair in found]
-        pace, counts = Pace("images", len(pairs)), np.zeros(MAX_CLASSES + 1, dtype=np.int64)
+        counts = np.zeros(MAX_CLASSES + 1, dtype=np.int64)
         pixels = open_memmap(folder / PIXELS, mode="w+", dtype=np.uint8, shape=(len(pairs), 4, *self._sizes))
         read = partial(read_pair, sizes=self._sizes, meaning=MaskValues(self.values, self.ignore))
-        for i, (found, seen) in enumerate(in_order(read, (pair for _, pair in pairs), self.processes)):
+        prepared = in_order(read, (pair for _, pair in pairs), self.processes)
+        for i, (found, seen) in enumerate(paced(prepared, "images", len(pairs))):
             largest = int(np.flatnonzero(seen).max()) - 1
             if self._names and largest >= len(self._names):
                 raise DataError(
@@ -215,7 +216,6 @@ class MaskFolder(OwnFolder):
                 )
             pixels[i] = found
             counts += seen
-            pace.update(i + 1)
         pixels.flush()
         present = np.flatnonzero(counts[1:])
         if len(present) < 2:

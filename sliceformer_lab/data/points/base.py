@@ -19,7 +19,7 @@ from sliceformer_lab.config.option_types import Count, Processes
 from sliceformer_lab.data.cache import IDENTITY, cached_folder
 from sliceformer_lab.data.cached_data import CachedData, StoredSplit
 from sliceformer_lab.data.loader import Split
-from sliceformer_lab.data.parallel import Pace, in_order
+from sliceformer_lab.data.parallel import in_order, paced
 from sliceformer_lab.data.points.clouds import Order, choose_points, curve_order, find_rounding, read_cloud
 from sliceformer_lab.data.spec import Choice, Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_by_class
@@ -180,8 +180,8 @@ class PointData(CachedData):
         few = 0
         for stage, (clouds, targets) in self.parts().items():
             points = np.empty((0, 0, 0), np.float32)  # of the size of the first cloud
-            pace = Pace(f"{stage} clouds", len(clouds))
-            for number, (cloud, repeated) in enumerate(in_order(self.reader, enumerate(clouds), self.processes)):
+            prepared = in_order(self.reader, enumerate(clouds), self.processes)
+            for number, (cloud, repeated) in enumerate(paced(prepared, f"{stage} clouds", len(clouds))):
                 if not number:
                     points = np.empty((len(clouds), *cloud.shape), np.float32)
                 if cloud.shape != points.shape[1:]:
@@ -190,7 +190,6 @@ class PointData(CachedData):
                     )
                 points[number] = cloud
                 few += repeated
-                pace.update(number + 1)
             for name, array in self.arrays(clouds, points, targets).items():
                 np.save(folder / f"{stage}_{name}.npy", array)
             Strings.write(folder, f"{IDENTITY}{stage}", self._places(stage, clouds))

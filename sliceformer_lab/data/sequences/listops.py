@@ -9,7 +9,7 @@ import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.data.cache import by_name, cached_folder
-from sliceformer_lab.data.parallel import Pace
+from sliceformer_lab.data.parallel import paced
 from sliceformer_lab.data.sequences.base import GeneratedData, SequenceStore
 from sliceformer_lab.data.sequences.expressions import VERSION, VOCABULARY, distinct, ids_of, source_of, value_of
 from sliceformer_lab.data.spec import Content, DataSpec
@@ -102,12 +102,8 @@ class ListOps(GeneratedData):
 
     def _generate(self, folder: Path) -> None:
         total = sum(self._counts.values())
-        pace = Pace("expressions", total)
         expressions = distinct(self.generator_seed, self.min_len, self.max_len, self.processes)
-        examples = []
-        for example in islice(expressions, total):
-            examples.append(example)
-            pace.update(len(examples))
+        examples = list(paced(islice(expressions, total), "expressions", total))
         if len(examples) < total:
             raise DataError(
                 f"{self.title}: only {len(examples):,} different expressions of more than {self.min_len} and fewer "

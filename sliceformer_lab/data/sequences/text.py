@@ -16,7 +16,7 @@ from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.cache import IDENTITY, cached_folder, manifest
 from sliceformer_lab.data.class_names import number_classes
 from sliceformer_lab.data.own_targets import Labelled, Target
-from sliceformer_lab.data.parallel import Pace
+from sliceformer_lab.data.parallel import paced
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceSplit, SequenceStore
 from sliceformer_lab.data.sequences.tokenizer import TOKENIZER_FILE, Tokenizer
 from sliceformer_lab.data.spec import Content, DataSpec
@@ -173,13 +173,13 @@ class TextData(SequenceData):
         names, targets = self.answers([(stage, text.place, text.label) for stage in parts for text in parts[stage]])
         log.info(f"{self.title}: turning {len(every):,} texts into tokens ({self.tokenizer.kind}), once for all runs")
         self.tokenizer.train([text.content for text in parts["train"]], folder)
-        pace, done = Pace("texts", len(every)), 0
+        contents = [text.content for part in parts.values() for text in part]
+        tokens = list(paced(self.tokenizer.encode(contents, folder), "texts", len(contents)))
+        start = 0
         for stage, part in parts.items():
-            tokens, first = [], done
-            for ids in self.tokenizer.encode([text.content for text in part], folder):
-                tokens.append(ids)
-                pace.update(done := done + 1)
-            SequenceStore.write(folder, stage, tokens, targets[first:done])
+            end = start + len(part)
+            SequenceStore.write(folder, stage, tokens[start:end], targets[start:end])
+            start = end
             digests = b"".join(hashlib.sha256(text.content.encode()).digest() for text in part)
             np.save(folder / f"{stage}_digests.npy", np.frombuffer(digests, np.uint8).reshape(-1, 32))
             Strings.write(folder, f"{IDENTITY}{stage}", (self.short_place(text.place) for text in part))

@@ -12,7 +12,7 @@ import numpy as np
 from sliceformer_lab.config.option_types import Count, Processes
 from sliceformer_lab.data.input_files import read_files
 from sliceformer_lab.data.own_data import ClassFolders, OwnFolder
-from sliceformer_lab.data.parallel import Pace, in_order
+from sliceformer_lab.data.parallel import in_order, paced
 from sliceformer_lab.data.series.base import SeriesData
 from sliceformer_lab.data.series.series_tables import Series
 from sliceformer_lab.data.series.sound import HOP_S, INTEGERS, WINDOW_S, full_scale, log_mel, read_sound, resampled
@@ -109,12 +109,10 @@ class SeriesFolder(SeriesData, OwnFolder, ClassFolders):
         classes = self.folder_classes()
         listed = [(stage, path, label) for stage, part in self.class_files.items() for path, label in part]
         form = self._sound_form if self._are_sounds else None
-        pace = Pace("series", len(listed))
         arrays = in_order(partial(read_file, form=form), (path for _, path, _ in listed), self.processes)
-        for number, (values, (stage, path, label)) in enumerate(zip(arrays, listed, strict=True), start=1):
+        for values, (stage, path, label) in zip(paced(arrays, "series", len(listed)), listed, strict=True):
             place = path.relative_to(self.path).as_posix()
             yield Series(values, classes[label], place, None if stage == "train" else stage)
-            pace.update(number)
 
     def encode_one(self, content: Content) -> np.ndarray:
         """The patches of a series, or of the samples (n,) of a sound at `rate`: numbers in -1..1, or INTEGERS."""
