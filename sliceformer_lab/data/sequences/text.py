@@ -81,12 +81,9 @@ class TextData(SequenceData):
 
     @property
     def spec(self) -> DataSpec:
-        return self._spec(num_classes=2)
-
-    def _spec(self, num_classes: int) -> DataSpec:
         return DataSpec(
             name=self.title,
-            num_classes=num_classes,
+            num_classes=2,
             max_len=self.max_len,
             vocab_size=self.tokenizer.vocab_size,
             ragged=True,

@@ -98,7 +98,7 @@ class TextCSV(TextData, TableTargets, OwnTables):
     @property
     def spec(self) -> DataSpec:
         """Reads the classes or targets from the table. Raises DataError."""
-        spec = replace(self._spec(num_classes=len(self.class_names())), name=self.own_name)
+        spec = replace(super().spec, name=self.own_name, num_classes=len(self.class_names()))
         if self.has_classes:
             return spec
         return replace(spec, targets=self.targets_are, num_targets=len(self.target_names()))
