@@ -10,7 +10,7 @@ import numpy as np
 
 from sliceformer_lab.errors import DataError
 
-MAX_ROUNDING = 1e-4  # of the range of a column, by which float32 may change a number
+MAX_ROUNDING = 1e-4  # of the range of a column, or of a cloud's size, by which float32 may change a number
 
 
 def check_targets(origin: Path | str, rows: Sequence[Any], names: Sequence[str] = ()) -> None:
@@ -40,4 +40,19 @@ def find_rounding(parts: Sequence[np.ndarray], names: Sequence[str] = (), kind: 
     return (
         f"{names[column] if names else f'{kind} {column + 1}'} has values from {low[column]:.10g} to "
         f"{high[column]:.10g}, which differ too little for 32 bits; subtract an offset from all its values"
+    )
+
+
+def find_cloud_rounding(points: np.ndarray) -> str | None:
+    """What is wrong with coordinates (P, 3 or more) that float32 would round visibly; None if nothing is.
+
+    So it is with metres from the origin of a map: at 5,000,000 neighbouring numbers are half a metre apart.
+    """
+    xyz = points[:, :3].astype(np.float64)
+    extent, error = np.ptp(xyz, axis=0).max(), np.abs(xyz.astype(np.float32) - xyz).max()
+    if not extent or error <= MAX_ROUNDING * extent:
+        return None
+    return (
+        f"has coordinates up to {np.abs(xyz).max():,.0f} in a cloud of the size {extent:.3g}, too far from 0 for "
+        "32 bits; subtract an offset from all clouds"
     )

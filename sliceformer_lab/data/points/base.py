@@ -20,7 +20,8 @@ from sliceformer_lab.data.cache import IDENTITY, cached_folder
 from sliceformer_lab.data.cached_data import CachedData, StoredSplit
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.parallel import in_order, paced
-from sliceformer_lab.data.points.clouds import Order, choose_points, curve_order, find_rounding, read_cloud
+from sliceformer_lab.data.points.clouds import Order, choose_points, curve_order, read_cloud
+from sliceformer_lab.data.rounding import find_cloud_rounding
 from sliceformer_lab.data.spec import Choice, Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_by_class
 from sliceformer_lab.data.strings import UNKNOWN, Places, Strings
@@ -213,7 +214,7 @@ class PointData(CachedData):
             raise DataError("it is not a cloud: an array with rows of x y z, or x y z nx ny nz")
         if not len(content) or not np.isfinite(content).all():
             raise DataError("the cloud has no points" if not len(content) else "the cloud contains NaN or infinity")
-        if fault := find_rounding(content):
+        if fault := find_cloud_rounding(content):
             raise DataError(f"the cloud {fault}")
         return torch.from_numpy(self._features(choose_points(content.astype(np.float32), self.cloud_size)[0][None])[0])
 

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sliceformer_lab.data.rounding import find_cloud_rounding
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.order import along_curve
 
 ENDINGS = {".txt", ".pts", ".xyz", ".csv", ".npy", ".off", ".ply"}
 MAX_COLUMNS = 12  # numbers of a point in clouds of as few points: coordinates, normal, colour and some more
-MAX_ROUNDING = 1e-4  # of a cloud's size, by which float32 may move a point
 SURFACE_POINTS = 10_000  # sampled from a mesh, as in ModelNet40
 Order = Literal["none", "morton", "hilbert"]
 _BITS_PER_COORDINATE = 10  # per coordinate on a space-filling curve
@@ -41,24 +41,9 @@ def read_cloud(path: Path) -> np.ndarray:
     if not np.isfinite(points).all():
         row = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
         raise DataError(f"{path} contains NaN or infinity in point {row + 1}; correct or delete the file")
-    if fault := find_rounding(points):
+    if fault := find_cloud_rounding(points):
         raise DataError(f"{path} {fault}")
     return points.astype(np.float32)
-
-
-def find_rounding(points: np.ndarray) -> str | None:
-    """What is wrong with coordinates (P, 3 or more) that float32 would round visibly; None if nothing is.
-
-    So it is with metres from the origin of a map: at 5,000,000 neighbouring numbers are half a metre apart.
-    """
-    xyz = points[:, :3].astype(np.float64)
-    extent, error = np.ptp(xyz, axis=0).max(), np.abs(xyz.astype(np.float32) - xyz).max()
-    if not extent or error <= MAX_ROUNDING * extent:
-        return None
-    return (
-        f"has coordinates up to {np.abs(xyz).max():,.0f} in a cloud of the size {extent:.3g}, too far from 0 for "
-        "32 bits; subtract an offset from all clouds"
-    )
 
 
 def _read(path: Path) -> np.ndarray:
