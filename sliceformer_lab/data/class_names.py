@@ -51,12 +51,16 @@ def labelled_files(
         if name not in classes:
             raise DataError(f"{folder / name} is a class without training {kind}; add some or delete the folder")
         inside = folder / name / inner
-        listed = (path for path in sorted(inside.glob("*")) if path.suffix.lower() in endings)
-        files = [path for path in listed if not is_of_system(path.name)]
+        files = list_files(inside, endings)
         if not files:
             raise DataError(f"{inside} holds no {kind} ({', '.join(sorted(endings))}); fill it or delete it")
         found += [(path, classes.index(name)) for path in files]
     return found
+
+
+def list_files(folder: Path, endings: Collection[str]) -> list[Path]:
+    """The files of a folder with one of these endings, sorted; hidden ones and notes of the system aside."""
+    return [p for p in sorted(folder.glob("*")) if p.suffix.lower() in endings and not is_of_system(p.name)]
 
 
 def is_of_system(name: str) -> bool:

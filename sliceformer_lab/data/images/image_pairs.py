@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from sliceformer_lab.data.class_names import is_of_system
+from sliceformer_lab.data.class_names import list_files
 from sliceformer_lab.data.images.picture_files import ENDINGS, open_picture, read_picture
 from sliceformer_lab.errors import DataError
 
@@ -91,7 +90,7 @@ def resize_mask(mask: np.ndarray, sizes: Sizes) -> np.ndarray:
 def list_pairs(folder: Path) -> list[Pair]:
     """The images of a folder with their masks. Raises DataError."""
     images, masks = folder / "images", folder / "masks"
-    found = list(_pictures(images))
+    found = list_files(images, ENDINGS)
     if not found:
         raise DataError(f"{images} holds no images; put images there, and their masks into {masks}")
     pairs = [Pair(image, masks / f"{image.stem}.png") for image in found]
@@ -102,11 +101,6 @@ def list_pairs(folder: Path) -> list[Pair]:
         if mask in named:
             raise DataError(f"{named[mask]} and {image} have the same mask {mask}; rename one of them")
         named[mask] = image
-    if alone := [mask for mask in _pictures(masks) if mask not in named]:
+    if alone := [mask for mask in list_files(masks, ENDINGS) if mask not in named]:
         raise DataError(f"{alone[0]} has no image; add one of this name to {images} or delete the mask")
     return pairs
-
-
-def _pictures(folder: Path) -> Iterator[Path]:
-    files = sorted(folder.iterdir()) if folder.is_dir() else []
-    return (path for path in files if path.suffix.lower() in ENDINGS and not is_of_system(path.name))
