@@ -16,7 +16,7 @@ from support import official_files
 
 from sliceformer_lab.batch import NO_CLASS
 from sliceformer_lab.data.base import DataModule
-from sliceformer_lab.data.images.image_pairs import MaskValues, Pair, read_pair
+from sliceformer_lab.data.images.image_pairs import Pair, read_pair
 from sliceformer_lab.data.images.mask_folder import MaskFolder, MaskSplit
 from sliceformer_lab.data.splits import STAGES
 from sliceformer_lab.errors import DataError
@@ -183,7 +183,7 @@ def test_data_that_do_not_fit_are_one_clear_sentence(name: str, tmp_path: Path) 
 def test_a_grey_mask_of_a_few_bits_holds_its_own_numbers(bits: int, row: bytes, tmp_path: Path) -> None:
     Image.new("RGB", (4, 1)).save(image := tmp_path / "image.png")
     write_grey_png(mask := tmp_path / "mask.png", (4, 1), bits, row)
-    found, _ = read_pair(Pair(image, mask), (1, 4), MaskValues(None, None))
+    found, _ = read_pair(Pair(image, mask), (1, 4), None, None)
     assert found[3].tolist() == [[1, 1, 2, 2] if bits == 1 else [1, 2, 3, 4]]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ MAX_CLASSES = 255  # that a byte holds besides "ignored"
 GREY_STEPS = {"L;4": 17, "L;2": 85}  # by which Pillow multiplies the grey values of a PNG of 4 or 2 bits
 
 Sizes = tuple[int, int]  # height, width
+Values = tuple[int, ...] | None  # of the classes in their order; None: the value is the class
 
 
 class Pair(NamedTuple):
@@ -26,33 +26,31 @@ class Pair(NamedTuple):
     mask: Path
 
 
-@dataclass(frozen=True)
-class MaskValues:
-    """What the values of a mask mean."""
+def mask_classes(mask: np.ndarray, file: Path, values: Values, ignore: int | None) -> np.ndarray:
+    """Class + 1 of each pixel of a mask (H, W) uint8, 0 where it has none. Raises DataError.
 
-    values: tuple[int, ...] | None  # of the classes in their order; None: the value is the class
-    ignore: int | None  # of pixels without a class
-
-    def classes(self, mask: np.ndarray, file: Path) -> np.ndarray:
-        """Class + 1 of each pixel of a mask (H, W) uint8, 0 where it has none. Raises DataError."""
-        table = np.arange(1, 257)
-        if self.values is not None:
-            table = np.full(256, -1)
-            table[list(self.values)] = np.arange(1, len(self.values) + 1)
-        if self.ignore is not None and self.ignore not in (self.values or ()):
-            table[self.ignore] = 0
-        found = table[mask]
-        if (found < 0).any():
-            raise DataError(
-                f"{file} holds the value {int(mask[found < 0][0])}, which is neither in data.values="
-                f"{list(self.values or ())} nor data.ignore={self.ignore}; add it to data.values"
-            )
-        if found.max() > MAX_CLASSES:
-            raise DataError(f"{file} holds the class 255, one more than fit; set data.ignore=255 or data.values")
-        return np.asarray(found, dtype=np.uint8)
+    `ignore` is the value of pixels without a class.
+    """
+    table = np.arange(1, 257)
+    if values is not None:
+        table = np.full(256, -1)
+        table[list(values)] = np.arange(1, len(values) + 1)
+    if ignore is not None and ignore not in (values or ()):
+        table[ignore] = 0
+    found = table[mask]
+    if (found < 0).any():
+        raise DataError(
+            f"{file} holds the value {int(mask[found < 0][0])}, which is neither in data.values="
+            f"{list(values or ())} nor data.ignore={ignore}; add it to data.values"
+        )
+    if found.max() > MAX_CLASSES:
+        raise DataError(f"{file} holds the class 255, one more than fit; set data.ignore=255 or data.values")
+    return np.asarray(found, dtype=np.uint8)
 
 
-def read_pair(pair: Pair, sizes: Sizes, meaning: MaskValues) -> tuple[np.ndarray, np.ndarray]:
+def read_pair(
+    pair: Pair, sizes: Sizes, values: tuple[int, ...] | None, ignore: int | None
+) -> tuple[np.ndarray, np.ndarray]:
     """An image with its mask as (4, H, W) uint8, and the pixels of each class + 1 before resizing (256,).
 
     Raises DataError if a file cannot be read, or if the two do not fit together.
@@ -65,8 +63,8 @@ def read_pair(pair: Pair, sizes: Sizes, meaning: MaskValues) -> tuple[np.ndarray
             )
         tiles = getattr(mask, "tile", [])  # each with the form of its values in the file at place 3
         step = GREY_STEPS.get(str(tiles[0][3]), 1) if tiles else 1
-        values = np.asarray(mask).astype(np.uint8) // step
-    classes = meaning.classes(values, pair.mask)
+        grey = np.asarray(mask).astype(np.uint8) // step
+    classes = mask_classes(grey, pair.mask, values, ignore)
     image = read_picture(pair.image)
     if image.size != classes.shape[::-1]:
         raise DataError(

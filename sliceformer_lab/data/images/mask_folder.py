@@ -22,15 +22,7 @@ from sliceformer_lab.data.class_names import stage_folders
 from sliceformer_lab.data.images.base import checked_picture
 from sliceformer_lab.data.images.crop_flip import ArrayTransform, random_crop_flip
 from sliceformer_lab.data.images.folders import MAX_SIDE_PIXELS
-from sliceformer_lab.data.images.image_pairs import (
-    MAX_CLASSES,
-    MaskValues,
-    Pair,
-    Sizes,
-    list_pairs,
-    read_pair,
-    resize_image,
-)
+from sliceformer_lab.data.images.image_pairs import MAX_CLASSES, Pair, Sizes, list_pairs, read_pair, resize_image
 from sliceformer_lab.data.images.picture_files import picture_size
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.own_data import OwnFolder
@@ -205,7 +197,7 @@ class MaskFolder(OwnFolder):
         pairs = [(stage, pair) for stage, found in self._pairs.items() for pair in found]
         counts = np.zeros(MAX_CLASSES + 1, dtype=np.int64)
         pixels = open_memmap(folder / PIXELS, mode="w+", dtype=np.uint8, shape=(len(pairs), 4, *self._sizes))
-        read = partial(read_pair, sizes=self._sizes, meaning=MaskValues(self.values, self.ignore))
+        read = partial(read_pair, sizes=self._sizes, values=self.values, ignore=self.ignore)
         prepared = in_order(read, (pair for _, pair in pairs), self.processes)
         for i, (found, seen) in enumerate(paced(prepared, "images", len(pairs))):
             largest = int(np.flatnonzero(seen).max()) - 1
