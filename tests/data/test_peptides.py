@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import pickle
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,14 @@ def test_splits_and_labels_equal_those_of_the_files(root: Path) -> None:
     assert not data.fingerprint()["official"]
     with pytest.raises(DataError, match=r"is not the official file .* data.verify=false"):
         func(root, verify=True)
+
+
+def test_new_peptides_are_read_by_one_process(root: Path) -> None:
+    data = func(root)
+    data.encode_one("CC")
+    children = {child.pid for child in multiprocessing.active_children()}
+    data.encode_one("CCO")
+    assert {child.pid for child in multiprocessing.active_children()} == children
 
 
 def test_numbers_are_read_in_the_published_order(root: Path) -> None:

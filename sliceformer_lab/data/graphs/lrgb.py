@@ -84,7 +84,7 @@ class Peptides(SmilesData):
     def spec(self) -> DataSpec:
         return replace(super().spec, position_channels=self.laplacian + self.random_walk)
 
-    @property
+    @cached_property  # one object, by which the process that makes graphs is known
     def annotate(self) -> Callable[[Molecule], Graph]:
         return partial(with_positions, laplacian=self.laplacian, random_walk=self.random_walk)
 
