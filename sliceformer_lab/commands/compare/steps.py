@@ -69,7 +69,7 @@ def run(word: str, options: CompareOptions, launcher: Launcher) -> None:
         times = give_equal_time(rows, folder / TIMES, options) if "time" in options.axes else None
         scores = ExampleScores(rows[0].config)
         jobs = JobsInSteps(word, folder / RUNS, launcher, modules_of(row.config for row in rows), data, options.retry)
-        runs = Rounds(word, folder / RUNS, rows, wanted, options, jobs, scores)
+        runs = Rounds(rows, wanted, options, jobs, scores)
         tuning = runs.tune()
         ways = runs.choose_ways(tuning)
         if word == "tune":
@@ -105,8 +105,6 @@ def write_best(folder: Path, tuning: Tuning, rows: Sequence[ComparedRow]) -> Non
 class Rounds:
     """The order of the runs: trials of all rows, growth, the deciding seed, ways to equal size, reporting seeds."""
 
-    word: str
-    folder: Path
     rows: Sequence[ComparedRow]
     goal: Goal
     options: CompareOptions
@@ -128,7 +126,8 @@ class Rounds:
             if not sides:
                 break
             known, points = points.points, points.extended_beyond(sides)
-            log.info(f"{self.word}: a best rate is at the {' and the '.join(sides)} end, so every row gets more trials")
+            ends = " and the ".join(sides)
+            log.info(f"{self.jobs.command}: a best rate is at the {ends} end, so every row gets more trials")
             self._run_trials([point for point in points.points if point not in known])
         self._decide(self._tuning(points))
         return self._tuning(points, decided=True)
@@ -142,7 +141,7 @@ class Rounds:
         )
         found = {}
         for row, point in several.items():
-            row.axis_words["params"], found[row.name] = best_way(self.folder, row, point, self.goal)
+            row.axis_words["params"], found[row.name] = best_way(self.jobs.folder, row, point, self.goal)
         return found
 
     def report_seeds(self, tuning: Tuning) -> None:
@@ -177,7 +176,7 @@ class Rounds:
         self.jobs.run(jobs)
 
     def _tuning(self, points: Points, *, decided: bool = False) -> Tuning:
-        return tuning_of(self.folder, self.rows, points, self.goal, self.scores, decided=decided)
+        return tuning_of(self.jobs.folder, self.rows, points, self.goal, self.scores, decided=decided)
 
     def _run_trials(self, points: Sequence[Point]) -> None:
         seeds = self.options.tuning_seeds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sliceformer_lab.cli.run_jobs import JobsInSteps
@@ -36,7 +37,8 @@ def run(options: MapOptions, launcher: Launcher) -> None:
         record_plan(folder / PLAN, _facts(options), {}, operators)
         _announce(cells, folder)
         try:
-            MapRounds(options, cells, folder / RUNS, launcher, modules_of(configs)).run()
+            jobs = JobsInSteps("map", folder / RUNS, launcher, modules_of(configs), {}, options.retry)
+            MapRounds(options, cells, jobs).run()
         finally:  # a map that is stopped shows what it has
             results = {(cell.attention, cell.probe): read_result(folder / RUNS, cell) for cell in cells}
             found = Map(options, results)
@@ -52,22 +54,21 @@ def _announce(cells: list[Cell], folder: Path) -> None:
     log.info(f"map: {count} cells in {folder}, in rounds; if it is stopped, the same command goes on")
 
 
+@dataclass
 class MapRounds:
     """The order of the runs: a learning rate of all cells at a time, a deciding seed, then the reporting seeds."""
 
-    def __init__(
-        self, options: MapOptions, cells: Sequence[Cell], runs: Path, launcher: Launcher, modules: Sequence[str]
-    ) -> None:
-        self._options, self._cells, self._runs, self._launcher, self._modules = options, cells, runs, launcher, modules
-        self._jobs = JobsInSteps("map", runs, launcher, modules, {}, options.retry)
-        self._number = 0  # of rounds that began
+    options: MapOptions
+    cells: Sequence[Cell]
+    jobs: JobsInSteps
+    number: int = field(default=0, init=False)  # of rounds that began
 
     def run(self) -> None:
         """Try learning rates of all cells until each can choose; then the other seeds.
 
         A further seed decides where two disagree.
         """
-        options = self._options
+        options = self.options
         while wanted := [(one.cell, *trial) for one in self._results() if (trial := one.next_trial) is not None]:
             self._run([cell.job(rate, seed) for cell, rate, seed in wanted])
         results = self._results()
@@ -76,31 +77,31 @@ class MapRounds:
         self._run([cell.job(rate, seed) for seed in options.reporting_seeds for cell, rate in chosen])
 
     def _results(self) -> list[Result]:
-        return [read_result(self._runs, cell) for cell in self._cells]
+        return [read_result(self.jobs.folder, cell) for cell in self.cells]
 
     def _run(self, jobs: Sequence[PlannedJob]) -> None:
-        if left := sum(not state_of(self._runs / job.name).is_final for job in jobs):
-            self._number += 1
+        if left := sum(not state_of(self.jobs.folder / job.name).is_final for job in jobs):
+            self.number += 1
             runs = "1 run" if left == 1 else f"{left} runs"
-            log.info(f"map, round {self._number}: {runs}; {self._rest()} left with it")
-        self._jobs.run(jobs)
+            log.info(f"map, round {self.number}: {runs}; {self._rest()} left with it")
+        self.jobs.run(jobs)
 
     def _rest(self) -> str:
         """The fewest and the most runs of all rounds that are left, and their time where it is known.
 
         A run takes as long as those of its cell took, or as a few steps say before the first round.
         """
-        options = self._options
+        options = self.options
         left = {one.cell: one.runs_left for one in self._results() if one.cell.refused is None}
         trials = [cell.job(options.rates[0], options.seed) for cell in left]
-        measure = measure_job if self._launcher.measures and self._number == 1 else None
-        costs = find_costs(trials, self._runs, measure, self._modules)
+        measure = measure_job if self.jobs.launcher.measures and self.number == 1 else None
+        costs = find_costs(trials, self.jobs.folder, measure, self.jobs.modules)
         numbers, times = [], []
         for ends in zip(*left.values(), strict=True):
             numbers.append(str(sum(ends)))
             if costs is not None:
                 seconds = sum(n * costs.total([job])[0] for n, job in zip(ends, trials, strict=True))
-                times.append(format_duration(seconds / max(1, min(self._launcher.places, sum(ends)))))
+                times.append(format_duration(seconds / max(1, min(self.jobs.launcher.places, sum(ends)))))
         return f"{_range(numbers)} runs" + (f", about {_range(times)}," if times else "")
 
 
