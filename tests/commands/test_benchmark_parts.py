@@ -15,11 +15,10 @@ from sliceformer_lab.attention.csp import CSP
 from sliceformer_lab.attention.sliceformer import Sliceformer
 from sliceformer_lab.commands.benchmark import contenders, contest, peers
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
-from sliceformer_lab.commands.benchmark.comparisons import comparisons
+from sliceformer_lab.commands.benchmark.comparisons import SpeedComparison, Variant, Workload, comparisons
 from sliceformer_lab.commands.benchmark.contest import run_contest
 from sliceformer_lab.commands.benchmark.process import ProcessEndedError, in_child
 from sliceformer_lab.commands.benchmark.rows import SpeedRow, quartiles, ratio_between, set_ratios
-from sliceformer_lab.commands.benchmark.workloads import SpeedComparison, Variant, Workload
 from sliceformer_lab.measures import call_cost
 from sliceformer_lab.permute import available_backends, shift_sort
 from sliceformer_lab.permute.schedule import shift_steps

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from sliceformer_lab.attention.permutation import PermutationAttention
 from sliceformer_lab.commands.benchmark import peers
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
-from sliceformer_lab.commands.benchmark.workloads import SpeedComparison, Variant, Workload
 from sliceformer_lab.config.compose import load_option, no_such_option, option_names
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import ConfigError
@@ -46,6 +46,43 @@ PEERS: dict[str, type] = {
     "published_csp": peers.PublishedCSP,
     "published_sliceformer": peers.PublishedSliceformer,
 }
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The sizes of the input and the layer that all variants of a comparison share."""
+
+    name: str
+    kind: Literal["operator", "layer"]
+    tokens: int
+    batch: int
+    channels: int
+    heads: int = 8
+    group_size: int | None = None  # of the operator; None: complete sort
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method with one of its implementations."""
+
+    method: str
+    way: str = ""  # a backend of the permutation library, or fused | plain softmax
+    node: Mapping[str, Any] | None = None  # of the attention
+    backend: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name in tables and figures."""
+        return f"{self.method} ({self.way})" if self.way else self.method
+
+
+@dataclass(frozen=True)
+class SpeedComparison:
+    """Variants that one process measures in turns on one workload."""
+
+    workload: Workload
+    variants: tuple[Variant, ...]
+    against: Variant  # the denominator of ratios, one of the variants
 
 
 def comparisons(options: BenchmarkOptions) -> list[SpeedComparison]:

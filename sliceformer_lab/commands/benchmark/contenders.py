@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from sliceformer_lab.attention import build_layer
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
+from sliceformer_lab.commands.benchmark.comparisons import Variant, Workload
 from sliceformer_lab.commands.benchmark.peers import published_csp, published_sort, shift_index
 from sliceformer_lab.commands.benchmark.rows import Mode
-from sliceformer_lab.commands.benchmark.workloads import Variant, Workload
 from sliceformer_lab.permute import shift_sort, use_backend
 from sliceformer_lab.permute.schedule import shift_steps
 
@@ -54,7 +54,7 @@ class Contender:
 
     def train(self) -> None:
         """A forward and a backward pass from empty gradients."""
-        for leaf in self.leaves():
+        for leaf in (*self.inputs, *self.parameters()):
             leaf.grad = None
         with self._backend():
             y = self.function(*self.inputs)
@@ -66,10 +66,6 @@ class Contender:
         """An uncompiled forward pass of one sample, for counting operations."""
         with torch.no_grad(), self._backend():
             return (self.counted or self.function)(*(tensor[:1] for tensor in self.inputs))
-
-    def leaves(self) -> list[Tensor]:
-        """The tensors that receive gradients."""
-        return [*(t for t in self.inputs if t.requires_grad), *self.parameters()]
 
     def parameters(self) -> list[nn.Parameter]:
         """The parameters of the module, if any."""

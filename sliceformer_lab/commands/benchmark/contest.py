@@ -9,10 +9,9 @@ from typing import Any
 import torch
 
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
-from sliceformer_lab.commands.benchmark.comparisons import CUSTOM
+from sliceformer_lab.commands.benchmark.comparisons import CUSTOM, SpeedComparison, Variant
 from sliceformer_lab.commands.benchmark.contenders import Contender, build
 from sliceformer_lab.commands.benchmark.rows import MODES, Engine, Mode, SpeedRow, quartiles
-from sliceformer_lab.commands.benchmark.workloads import SpeedComparison, Variant
 from sliceformer_lab.measures.call_cost import PeakMemory, in_turns, operations, saved_bytes
 from sliceformer_lab.measures.cost import count_cost
 

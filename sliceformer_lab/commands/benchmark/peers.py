@@ -7,7 +7,6 @@ Sliceformer: sort of the strided axis); they give the same values as `shift_sort
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import replace
 
 import torch
@@ -55,23 +54,10 @@ class PlainSoftmax(FusedSoftmax):
         return weights @ v
 
 
-class ValueOperator(Attention):
-    """An operator of the values alone."""
-
-    accepts_padding = False
-
-    @abstractmethod
-    def operate(self, v: Tensor) -> Tensor:
-        """(B, N, C) -> (B, N, C)."""
-
-    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
-        """(B, N, C) -> (B, N, C)."""
-        return self.operate(v)
-
-
-class TorchMHA(ValueOperator):
+class TorchMHA(Attention):
     """torch's own nn.MultiheadAttention. (B, N, dim) -> (B, N, dim)."""
 
+    accepts_padding = False
     order_sensitive = False
     complexity = "N^2 C"
     source = "torch.nn.MultiheadAttention"
@@ -80,15 +66,16 @@ class TorchMHA(ValueOperator):
         super().__init__(replace(spec, project=False))
         self.inner = nn.MultiheadAttention(spec.dim, spec.num_heads, batch_first=True)
 
-    def operate(self, v: Tensor) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, dim) -> (B, N, dim), with projections."""
         mixed: Tensor = self.inner(v, v, v, need_weights=False)[0]
         return mixed
 
 
-class PublishedCSP(ValueOperator):
+class PublishedCSP(Attention):
     """CSP's operator as in the published code, with the shifts of `csp`. (B, N, dim) -> (B, N, dim)."""
 
+    accepts_padding = False
     complexity = "N C log G"
     source = "CSP, published code"
     index: Tensor  # (N, C) int64
@@ -100,18 +87,19 @@ class PublishedCSP(ValueOperator):
         steps = shift_steps("linear_paper", self.width, num_tokens)
         self.register_buffer("index", shift_index(torch.tensor(steps), num_tokens), persistent=False)
 
-    def operate(self, v: Tensor) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
         return published_csp(v, self.index, self.group_size)
 
 
-class PublishedSliceformer(ValueOperator):
+class PublishedSliceformer(Attention):
     """Sliceformer's sort as in the published code. (B, N, dim) -> (B, N, dim)."""
 
+    accepts_padding = False
     complexity = "N C log N"
     source = "Sliceformer, published code"
 
-    def operate(self, v: Tensor) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
         return published_sort(v)
 

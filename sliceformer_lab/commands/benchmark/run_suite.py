@@ -15,13 +15,12 @@ import torch
 
 from sliceformer_lab.cli.console import table_console
 from sliceformer_lab.commands.benchmark.benchmark_options import SUITES, BenchmarkOptions
-from sliceformer_lab.commands.benchmark.comparisons import comparisons
+from sliceformer_lab.commands.benchmark.comparisons import SpeedComparison, comparisons
 from sliceformer_lab.commands.benchmark.contest import blank_rows, run_contest
 from sliceformer_lab.commands.benchmark.machine import describe_machine, machine
 from sliceformer_lab.commands.benchmark.process import ProcessEndedError, in_child
 from sliceformer_lab.commands.benchmark.rows import SpeedRow, set_ratios
 from sliceformer_lab.commands.benchmark.speed_tables import print_speed_tables
-from sliceformer_lab.commands.benchmark.workloads import SpeedComparison
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.training.results.observers import Observer
