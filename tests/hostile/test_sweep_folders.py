@@ -11,7 +11,7 @@ import pytest
 from support.fake_jobs import sweep_of
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.commands.sweep import look_after
+from sliceformer_lab.commands.sweep import command as sweep_command
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.job_state import read_record
 from sliceformer_lab.runs.processes import process_start
@@ -49,7 +49,7 @@ def foreign_sweep(folder: Path, command: list[str], **facts: object) -> Path:
 def test_a_command_in_a_file_brings_no_code(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(look_after.subprocess, "run", lambda *_, **__: pytest.fail("the words of a file ran"))
+    monkeypatch.setattr(sweep_command.subprocess, "run", lambda *_, **__: pytest.fail("the words of a file ran"))
     folder = foreign_sweep(tmp_path / "sweep", COMMANDS[name])
     assert main(["sweep", "retry", str(folder)]) == 1
     printed = capfd.readouterr()
@@ -66,7 +66,7 @@ def test_what_the_user_allows_replaces_what_the_file_allows(tmp_path: Path, monk
     (tmp_path / "mine").mkdir()
     command = ["-m", "seed=0,1", "launcher=local", "launcher.jobs=2", "allow_targets=[stranger.]", "--config-dir=conf"]
     folder = foreign_sweep(tmp_path / "sweep", [*command, "hydra.sweep.dir=elsewhere"])
-    monkeypatch.setattr(look_after.subprocess, "run", run)
+    monkeypatch.setattr(sweep_command.subprocess, "run", run)
     assert main(["sweep", "retry", str(folder), "allow_targets=[mine.]", "--config-dir", str(tmp_path / "mine")]) == 0
     words = " ".join(started[0])
     assert "launcher=local launcher.jobs=2" in words and "allow_targets=['mine.']" in words
@@ -80,7 +80,7 @@ def test_modules_of_the_folder_that_a_file_names_are_not_imported(
     theirs.mkdir()
     for module in ("sliceformer_lab", "torch", "numpy", "hydra", "sitecustomize", "json", "stranger"):
         (theirs / f"{module}.py").write_text(SPY.format(marker=str(marker)))
-    monkeypatch.setenv("PYTHONPATH", f".{':'}{Path(look_after.__file__).parents[3]}")
+    monkeypatch.setenv("PYTHONPATH", f".{':'}{Path(sweep_command.__file__).parents[3]}")
     monkeypatch.chdir(tmp_path)
     words = ["-m", "seed=0", "+callbacks.x._target_=stranger.X", "allow_targets=[stranger.]"]
     assert main([*words, f"hydra.sweep.dir={tmp_path / 'sweep'}"]) == 1

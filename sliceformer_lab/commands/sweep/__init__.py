@@ -1,1 +1,0 @@
-"""The command `sweep`: the jobs of a sweep from outside."""
