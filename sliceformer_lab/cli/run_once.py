@@ -31,9 +31,10 @@ def run_once(command: Command, words: Sequence[str]) -> None:
         except BaseException as raised:
             stop = stop_behind(raised)
             error = stop if isinstance(stop, Interrupted) else as_lab_error(raised)
-            with suppress(OSError):
-                folder.rmdir()  # a run refused before it wrote anything leaves no folder
             raise error from (None if error is raised else raised)
+        finally:
+            with suppress(OSError):
+                folder.rmdir()  # a command that wrote nothing leaves no folder
 
 
 def print_options(command: Command, words: Sequence[str]) -> None:
