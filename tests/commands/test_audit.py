@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.written_runs import DIGESTS, Words, WrittenRuns
+from support.written_runs import DIGESTS, Words, WrittenRuns, audit, read_results
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.commands.compare import equal_time, results, steps
-from sliceformer_lab.commands.compare.compare_options import CompareOptions
+from sliceformer_lab.commands.compare import equal_time, results
 from sliceformer_lab.commands.compare.equal_time import Times
 from sliceformer_lab.commands.compare.reference_scores import mean_references
 from sliceformer_lab.config.explain import job_config
@@ -24,24 +23,10 @@ from sliceformer_lab.runs.files import digest_of
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.ledger import options_that_count
 from sliceformer_lab.runs.names import audit_folder, tune_folder
-from sliceformer_lab.sweeps.queue import Launcher
 from sliceformer_lab.training.timing import StepTime
 
 Ended = tuple[Path, WrittenRuns, WrittenRuns]
 MEANS = {"csp": 0.9, "identity": 0.7, "mha": 0.9}
-
-
-def audit(folder: Path, launcher: Launcher, **options: Any) -> dict[str, Any]:
-    """Runs an audit and returns its results.json."""
-    chosen: dict[str, Any] = {"subject": "csp", "against": ("identity",), "seeds": 6} | options
-    words = (*chosen.pop("words", ()), f"paths.data={folder / 'data'}")
-    steps.run("audit", CompareOptions(folder=str(folder / "audit"), words=words, **chosen), launcher)
-    return read_results(folder)
-
-
-def read_results(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "audit" / "report" / "results.json").read_text())
-    return found
 
 
 def scores(words: Words) -> float:

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.written_runs import WrittenRuns
+from support.written_runs import WrittenRuns, audit
 
-from sliceformer_lab.commands.compare import steps
-from sliceformer_lab.commands.compare.compare_options import CompareOptions
 from sliceformer_lab.commands.map import map_runs
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.commands.submit import submission
@@ -59,16 +57,11 @@ def test_a_map_of_a_changed_operator_is_refused_and_one_of_other_operators_goes_
 
 
 def test_an_audit_against_a_changed_operator_is_refused(code: Path, tmp_path: Path) -> None:
-    def audit() -> None:
-        launcher = WrittenRuns(lambda words: (0.9 if words["attention"] == "csp" else 0.8) + int(words["seed"]) / 9e4)
-        words = (f"paths.data={tmp_path / 'data'}",)
-        options = CompareOptions(subject="csp", against=("changing",), seeds=3, words=words, folder=str(tmp_path / "a"))
-        steps.run("audit", options, launcher)
-
-    audit()
+    launcher = WrittenRuns(lambda words: (0.9 if words["attention"] == "csp" else 0.8) + int(words["seed"]) / 9e4)
+    audit(tmp_path, launcher, against=("changing",), seeds=3)
     code.write_text(CODE.replace("flip(1)", "flip(2)"))
     with pytest.raises(ConfigError, match=r"holds results of audit that differs in the code of changing; choose"):
-        audit()
+        audit(tmp_path, launcher, against=("changing",), seeds=3)
 
 
 def test_a_line_keeps_a_seed_that_diverged_and_counts_it_as_chance(

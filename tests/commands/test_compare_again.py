@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.written_runs import Words, WrittenRuns
-
-from sliceformer_lab.commands.compare import steps
-from sliceformer_lab.commands.compare.compare_options import CompareOptions
+from support.written_runs import Words, WrittenRuns, audit
 
 Table = Mapping[float, tuple[float, ...]]  # scores of the seeds 0, 1, 2, by learning rate
 MOVED_INSIDE: Table = {  # seeds 0 and 1 choose the largest rate, seed 2 one inside
@@ -30,8 +26,8 @@ MOVED_TO_THE_EDGE: Table = {  # seeds 0 and 1 choose .003, and seed 2 the larges
 IDENTITY = {0.001: 0.7, 0.002: 0.74, 0.003: 0.8, 0.01: 0.7}
 
 
-def audit(folder: Path, table: Table) -> tuple[dict[str, Any], list[str]]:
-    """The results.json of an audit of csp with these scores against no mixing, and the runs that it made."""
+def audit_table(folder: Path, table: Table) -> tuple[dict[str, Any], list[str]]:
+    """The results of an audit of csp with these scores against no mixing, and the runs that it made."""
 
     def accuracy(words: Words) -> float:
         rate, seed = float(words["optim.lr"]), int(words["seed"])
@@ -41,24 +37,22 @@ def audit(folder: Path, table: Table) -> tuple[dict[str, Any], list[str]]:
         return scores[seed] if seed < 100 else scores[2] + 0.001 * (seed % 3)
 
     launcher = WrittenRuns(accuracy)
-    options = {"subject": "csp", "against": ("identity",), "seeds": 6, "words": (f"paths.data={folder / 'data'}",)}
-    steps.run("audit", CompareOptions(folder=str(folder / "audit"), **options), launcher)
-    return json.loads((folder / "audit" / "report" / "results.json").read_text()), launcher.done
+    return audit(folder, launcher), launcher.done
 
 
 @pytest.mark.parametrize("table", [MOVED_INSIDE, MOVED_TO_THE_EDGE])
 def test_an_audit_given_again_makes_no_run_and_has_the_same_trials_and_verdict(tmp_path: Path, table: Table) -> None:
-    first, made = audit(tmp_path, table)
-    again, made_again = audit(tmp_path, table)
+    first, made = audit_table(tmp_path, table)
+    again, made_again = audit_table(tmp_path, table)
     assert any(name.startswith("trial") and name.endswith("seed2") for name in made) and made_again == []
     ledger = "evaluations_of_this_test_set"
     assert first | {ledger: None} == again | {ledger: None}
 
 
 def test_the_sentence_counts_the_extensions_that_took_place(tmp_path: Path) -> None:
-    found, _ = audit(tmp_path, MOVED_TO_THE_EDGE)
+    found, _ = audit_table(tmp_path, MOVED_TO_THE_EDGE)
     assert found["chosen"]["csp"]["rate"] == 0.01 and len(found["trials"]["csp"]) == 4
     assert "; at the edge of the learning rates: csp" in found["sentence"] and "extension" not in found["sentence"]
     rising = {rate: (0.7 + 0.1 * rate,) * 3 for rate in (0.01, 0.03, 0.1, 0.3, 1.0)}
-    found, _ = audit(tmp_path / "rising", rising)
+    found, _ = audit_table(tmp_path / "rising", rising)
     assert "; at the edge of the learning rates after 2 extensions: csp" in found["sentence"]

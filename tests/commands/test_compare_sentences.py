@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.written_runs import Words, WrittenRuns
+from support.written_runs import Words, WrittenRuns, audit
 
 from sliceformer_lab.commands.compare import equal_time, steps
-from sliceformer_lab.commands.compare.compare_options import CompareOptions
 from sliceformer_lab.commands.compare.compare_rows import ComparedRow
 from sliceformer_lab.commands.compare.equal_time import Times
 from sliceformer_lab.commands.compare.sentences import p_value
@@ -21,15 +19,6 @@ from sliceformer_lab.errors import NoVerdictError
 from sliceformer_lab.training.timing import StepTime
 
 UNTESTED = "not better than no mixing, so this task at this size does not test an operator"
-
-
-def audit(folder: Path, accuracy: Callable[[Words], float | None], **options: Any) -> dict[str, Any]:
-    """The results.json of an audit of csp against no mixing."""
-    chosen: dict[str, Any] = {"subject": "csp", "against": ("identity",), "seeds": 6} | options
-    words = (f"paths.data={folder / 'data'}",)
-    steps.run("audit", CompareOptions(folder=str(folder / "audit"), words=words, **chosen), WrittenRuns(accuracy))
-    found: dict[str, Any] = json.loads((folder / "audit" / "report" / "results.json").read_text())
-    return found
 
 
 def page(folder: Path) -> str:
@@ -42,13 +31,13 @@ def peaked(words: Words, best: float = 0.9) -> float:
 
 
 def test_only_an_equivalent_row_without_mixing_says_that_the_task_tests_no_operator(tmp_path: Path) -> None:
-    equal = audit(tmp_path / "equal", peaked)
+    equal = audit(tmp_path / "equal", WrittenRuns(peaked))
     assert equal["outcomes"][0]["verdict"] == "equivalent" and UNTESTED in equal["sentence"]
 
     def undecided(words: Words) -> float:
         return peaked(words) + (0.05 * (int(words["seed"]) % 2) if words["attention"] == "csp" else 0.0)
 
-    open_ = audit(tmp_path / "open", undecided)
+    open_ = audit(tmp_path / "open", WrittenRuns(undecided))
     assert open_["outcomes"][0]["verdict"] == "undecided"
     assert "; not shown to be better than no mixing" in open_["sentence"] and UNTESTED not in open_["sentence"]
 
@@ -58,7 +47,7 @@ def test_untuned_runs_that_diverge_count_as_chance_and_are_counted(tmp_path: Pat
         is_untuned = "optim.lr" not in words
         return None if is_untuned and int(words["seed"]) > 100 else peaked({"optim.lr": "0.003", **words})
 
-    audit(tmp_path, accuracy, untuned=True)
+    audit(tmp_path, WrittenRuns(accuracy), untuned=True)
     (row,) = [line for line in page(tmp_path).splitlines() if line.startswith("| csp | ")][:1]
     assert "| 23.18 (5 at chance) |" in row  # (89.1 + 5 * 10) / 6
 
@@ -77,20 +66,19 @@ def test_a_number_that_only_another_axis_has_is_named_with_that_axis(
     monkeypatch.setattr(equal_time, "measure_times", lambda _: times)
     monkeypatch.setattr(steps, "solve_ways", refuse_identity)
     best = {"csp": 0.9, "identity": 0.7}
-    found = audit(tmp_path, lambda words: peaked(words, best[words["attention"]]), axes=("params", "time"))
+    launcher = WrittenRuns(lambda words: peaked(words, best[words["attention"]]))
+    found = audit(tmp_path, launcher, axes=("params", "time"))
     assert "(numbers at equal parameters)" in found["sentence"]
     assert "identity (+20.00 ± 0.00 over seeds at equal time, 6 seeds; better only at equal time" in found["sentence"]
 
 
 def test_the_order_before_and_after_tuning_is_that_of_rows_with_a_trial_that_finished(tmp_path: Path) -> None:
-    audit(
-        tmp_path / "two",
-        lambda words: None if words["attention"] == "mha" else peaked(words),
-        against=("identity", "mha"),
-    )
+    launcher = WrittenRuns(lambda words: None if words["attention"] == "mha" else peaked(words))
+    audit(tmp_path / "two", launcher, against=("identity", "mha"))
     assert "On validation tuning does not change the order: csp > identity." in page(tmp_path / "two")
+    launcher = WrittenRuns(lambda words: None if words["attention"] == "identity" else peaked(words))
     with pytest.raises(NoVerdictError):
-        audit(tmp_path / "one", lambda words: None if words["attention"] == "identity" else peaked(words))
+        audit(tmp_path / "one", launcher)
     assert "On validation tuning" not in page(tmp_path / "one")
 
 
@@ -117,11 +105,11 @@ def set_commit(run: Path, commit: str) -> None:
 
 
 def test_trials_of_another_commit_than_the_reporting_runs_are_named(tmp_path: Path) -> None:
-    found = audit(tmp_path, peaked)
+    found = audit(tmp_path, WrittenRuns(peaked))
     assert len(found["commits"]) == 1 and "different versions of the code" not in page(tmp_path)
     runs = tmp_path / "audit" / "runs"
     set_commit(min(runs.glob("trial-csp-*")), "0ther")
-    assert set(audit(tmp_path, peaked)["commits"]) == {*found["commits"], "0ther"}
+    assert set(audit(tmp_path, WrittenRuns(peaked))["commits"]) == {*found["commits"], "0ther"}
     assert "- Runs of different versions of the code: " in page(tmp_path)
 
 
