@@ -11,8 +11,8 @@ from typing import Protocol
 from rich.console import Console
 
 from sliceformer_lab.commands.inspect.base import Findings
+from sliceformer_lab.commands.inspect.run_analysis import write_findings
 from sliceformer_lab.runs.commit import git_commit
-from sliceformer_lab.runs.files import whole_file, write_json
 
 
 class Study(Protocol):
@@ -48,19 +48,8 @@ def run_study(name: str, kind: Callable[..., Study], text: str | None, words: Se
         study = kind(**options)
     except ValueError as error:
         parser.exit(2, f"{name}: {error}\n")
-    _write(name, study.findings(), options, folder)
-
-
-def _write(name: str, findings: Findings, options: dict[str, object], folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    files = [folder / f"{name}.csv", folder / f"{name}.json"]
-    findings.table.to_csv(files[0], index=False)
-    write_json(files[1], {"study": name, "options": options, "git_commit": git_commit(), **findings.facts})
-    for figure_name, figure in findings.figures.items():
-        for ending in ("png", "pdf"):
-            files.append(folder / f"{figure_name}.{ending}")
-            with whole_file(files[-1]) as unfinished:
-                figure.savefig(unfinished, format=ending, dpi=110)
+    findings = study.findings()
+    files = write_findings(findings, name, {"study": name, "options": options, "git_commit": git_commit()}, folder)
     console = Console(highlight=False, soft_wrap=True)
     for table in findings.summary:
         console.print(table)

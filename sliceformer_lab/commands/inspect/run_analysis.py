@@ -7,8 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from sliceformer_lab.cli.console import table_console
 from sliceformer_lab.commands.inspect.base import Analysis, Findings
 from sliceformer_lab.commands.inspect.inspect_options import InspectOptions
@@ -30,12 +28,8 @@ def run(name: str, node: Mapping[str, Any], options: InspectOptions, folder: Pat
     findings = analysis.findings(study)
     if findings.table.empty:
         raise LabError(f"none of the runs in {', '.join(options.folders)} could be opened: {_reasons(study)}")
-    folder.mkdir(parents=True, exist_ok=True)
-    files = [folder / f"{name}.csv", folder / f"{name}.json"]
-    findings.table.map(csv_cell).to_csv(files[0], index=False)
-    write_json(files[1], {"analysis": name, "options": dict(node), **asdict(options), **_provenance(study, findings)})
-    for figure_name, figure in findings.figures.items():
-        files += _save(figure, folder / figure_name)
+    content = {"analysis": name, "options": dict(node), **asdict(options), **_provenance(study)}
+    files = write_findings(findings, name, content, folder)
     console = table_console(TABLE_CHARACTERS)
     for table in findings.summary:
         console.print(table)
@@ -43,6 +37,20 @@ def run(name: str, node: Mapping[str, Any], options: InspectOptions, folder: Pat
         console.print(f"left out: {run_name}: {reason}", markup=False, soft_wrap=True)
     for file in files:
         console.print(str(file), markup=False, soft_wrap=True)
+
+
+def write_findings(findings: Findings, name: str, content: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Writes NAME.csv, NAME.json with `content`, and each figure as PNG and PDF into `folder`; returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / f"{name}.csv", folder / f"{name}.json"]
+    findings.table.map(csv_cell).to_csv(files[0], index=False)
+    write_json(files[1], {**content, **findings.facts})
+    for figure_name, figure in findings.figures.items():
+        for ending in ("png", "pdf"):
+            files.append(folder / f"{figure_name}.{ending}")
+            with whole_file(files[-1]) as unfinished:
+                figure.savefig(unfinished, format=ending, dpi=110)
+    return files
 
 
 def _reasons(study: Study) -> str:
@@ -55,7 +63,7 @@ def _reasons(study: Study) -> str:
     )
 
 
-def _provenance(study: Study, findings: Findings) -> dict[str, Any]:
+def _provenance(study: Study) -> dict[str, Any]:
     """The runs, data and code that an analysis was made from."""
     groups = [
         {
@@ -67,19 +75,11 @@ def _provenance(study: Study, findings: Findings) -> dict[str, Any]:
         }
         for group in study.groups
     ]
-    return {"git_commit": git_commit(), "groups": groups, "left_out": study.left_out, **findings.facts}
+    return {"git_commit": git_commit(), "groups": groups, "left_out": study.left_out}
 
 
 def _model(source: Source) -> dict[str, Any]:
-    model = {"attention": source.label, "seed": source.seed}
+    model = {"attention": source.label, "seed": source.plan.seed}
     if source.folder is None:
         return model | {"untrained": True}
     return model | {"folder": str(source.folder), "git_commit": read_summary(source.folder).get("git_commit")}
-
-
-def _save(figure: Figure, stem: Path) -> list[Path]:
-    files = [stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "pdf")]
-    for file in files:
-        with whole_file(file) as unfinished:
-            figure.savefig(unfinished, format=file.suffix[1:], dpi=110)
-    return files
