@@ -8,19 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 from PIL import Image
 
-from sliceformer_lab.commands.report.figures.figure import MUTED, Figure, Panel
+from sliceformer_lab.commands.report.figures.figure import MUTED, Figure
 
 INK, LINE = "#1b2026", "#d9dee3"
 VARIABLES = {INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)"}  # of the page, for both colour schemes
 DPI = 144  # of PNG files
 NUM_COLOURS = 256  # of a PNG: a fraction of the size of one with all colours
-LETTER_INCHES, ENTRY_INCHES, NUMBER_INCHES = 0.07, 0.2, 0.085  # of a legend, and of a digit at an axis
+LETTER_INCHES, ENTRY_INCHES = 0.07, 0.2  # of a legend
 SWATCH_INCHES = (0.4, 0.17)  # of an entry of a legend on the page
 STYLE: Any = {
     "font.size": 9,
@@ -51,8 +50,8 @@ def svg_panels(figure: Figure) -> list[str]:
     found = []
     for number, panel in enumerate(figure.panels):
         with rc_context({**STYLE, "svg.hashsalt": f"{figure.name}-{number}"}):
-            drawing = Drawing(figsize=figure.size)
-            _draw(panel, drawing, (0.0, 0.0), figure.size)
+            drawing = Drawing(figsize=figure.size, layout="constrained")
+            panel(drawing.add_subplot())
             found.append(_svg(drawing))
     return found
 
@@ -99,12 +98,11 @@ def _whole(figure: Figure) -> Drawing:
     letters = max((len(str(entry.get_label())) for entry in figure.legend), default=0)
     entries = max(1, int(columns * width / (0.6 + LETTER_INCHES * letters)))  # of the legend, side by side
     below = ENTRY_INCHES * -(-len(figure.legend) // entries)
-    drawing = Drawing(figsize=(columns * width, rows * height + below))
-    for place, panel in enumerate(figure.panels):
-        row, column = divmod(place, columns)
-        _draw(panel, drawing, (column * width, below + (rows - 1 - row) * height), figure.size)
+    drawing = Drawing(figsize=(columns * width, rows * height + below), layout="constrained")
+    for place, panel in enumerate(figure.panels, start=1):
+        panel(drawing.add_subplot(rows, columns, place))
     if figure.legend:
-        drawing.legend(handles=figure.legend, loc="lower center", ncols=entries)
+        drawing.legend(handles=figure.legend, loc="outside lower center", ncols=entries)
     return drawing
 
 
@@ -114,28 +112,6 @@ def _png(drawing: Drawing) -> bytes:
         few = pixels.convert("RGB").quantize(NUM_COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
         few.save(file, format="PNG")
         return file.getvalue()
-
-
-def _draw(panel: Panel, drawing: Drawing, corner: tuple[float, float], size: tuple[float, float]) -> None:
-    """Draw a panel at a place of a drawing, in inches, with margins for its title, numbers and names.
-
-    A constrained layout would take as long as all the rest.
-    """
-    axes = drawing.add_axes((0, 0, 1, 1))
-
-    def leave(left: float, bottom: float, right: float, top: float) -> None:
-        inches = corner[0] + left, corner[1] + bottom, size[0] - left - right, size[1] - bottom - top
-        axes.set_position(tuple(inches / np.tile(drawing.get_size_inches(), 2)))
-
-    leave(0.6, 0.5, 0.1, 0.3)  # about, because the numbers depend on the room
-    panel(axes)
-    numbers = max((len(label.get_text()) for label in axes.get_yticklabels()), default=0)
-    leave(
-        0.1 + NUMBER_INCHES * numbers + (0.2 if axes.get_ylabel() else 0),
-        0.26 + (0.2 if axes.get_xlabel() else 0),
-        0.1,
-        0.12 + 0.15 * len(axes.get_title("left").splitlines()),
-    )
 
 
 def _svg(drawing: Drawing) -> str:

@@ -109,7 +109,8 @@ def _score_panel(rows: Sequence[PlotRow], metric: str, domain: tuple[float, floa
     def draw(axes: Axes) -> None:
         for place, row in enumerate(rows):
             name, values, colour = f"{row.name}, {_count(row)}", list(row.line.values.values()), row.look.colour
-            axes.text(0.008, place - 0.12, name, transform=axes.get_yaxis_transform(), va="center")
+            across = axes.get_yaxis_transform()
+            axes.text(0.008, place - 0.12, name, transform=across, va="center", in_layout=False)
             axes.plot(values, [place + 0.2] * len(values), "|", color=colour, markersize=7, alpha=0.55)
             if row.line.interval is not None:
                 ends = row.line.interval.low, row.line.interval.high
