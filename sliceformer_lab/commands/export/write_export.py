@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 
 from sliceformer_lab.commands.export.card import model_card, sentence_of_lengths
-from sliceformer_lab.commands.export.edge_program import write_executorch
 from sliceformer_lab.commands.export.export_options import ExportOptions, Format
 from sliceformer_lab.commands.export.program import (
     Function,
@@ -19,6 +18,7 @@ from sliceformer_lab.commands.export.program import (
     exported,
     lengths_of,
     sample_inputs,
+    write_executorch,
     write_onnx,
     write_program,
 )
