@@ -41,19 +41,9 @@ class Source:
     folder: Path | None = None  # None: an untrained control
 
     @property
-    def is_control(self) -> bool:
-        """Whether its attention is a control."""
-        return is_control(self.attention)
-
-    @property
-    def seed(self) -> int:
-        """The seed of weights and batches."""
-        return self.plan.seed
-
-    @property
     def name(self) -> str:
         """The run's folder, or a description of an untrained control."""
-        return f"untrained {self.label}, seed {self.seed}" if self.folder is None else str(self.folder)
+        return f"untrained {self.label}, seed {self.plan.seed}" if self.folder is None else str(self.folder)
 
     def model(self, checkpoint: Checkpoint) -> Any:
         """The task with these weights, in evaluation mode; random generators keep their state.
@@ -63,7 +53,7 @@ class Source:
         not have the run's options.
         """
         with isolate_rng():
-            seed_everything(self.seed, verbose=False)
+            seed_everything(self.plan.seed, verbose=False)
             task = build_task(self.plan, build_data(self.plan).spec)
             if checkpoint == "init":
                 task.initialise()
@@ -96,9 +86,9 @@ class Opened:
         """The columns that identify the model in a table."""
         return {
             "attention": self.source.label,
-            "control": self.source.is_control,
+            "control": is_control(self.source.attention),
             "checkpoint": self.checkpoint,
-            "seed": self.source.seed,
+            "seed": self.source.plan.seed,
             "run": "" if self.source.folder is None else self.source.folder.name,
         }
 
@@ -222,9 +212,8 @@ def _status(run: RunRecord) -> str:
 def _group(table: Table, sources: Sequence[Source], options: InspectOptions) -> Group:
     first = sources[0]
     controls = _controls(sources) if options.controls and "init" in options.checkpoints else ()
-    ordered = sorted(
-        [*sources, *controls], key=lambda source: source.is_control
-    )  # controls last, others in the order of the table
+    # controls last, others in the order of the table
+    ordered = sorted([*sources, *controls], key=lambda source: is_control(source.attention))
     split_seed = first.plan.data.option("split_seed")
     return Group(table.title, first.plan.names.task, ordered, split_seed, options.data_root)
 
