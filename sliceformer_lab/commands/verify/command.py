@@ -25,9 +25,7 @@ def job(cfg: DictConfig, folder: Path) -> None:
     """Repeat a submission and print both. Raises LabError if they differ."""
     del folder  # it is the option of this name
     options = command_options(cfg, VerifyOptions, COMMAND.config_name, except_node="launcher")
-    from rich.table import Table
-
-    from sliceformer_lab.cli.console import table_console
+    from sliceformer_lab.commands.compare.compare_tables import print_tables
     from sliceformer_lab.commands.submit.submission import differences, read_line, submit
     from sliceformer_lab.commands.submit.submit_options import SubmitOptions
 
@@ -36,10 +34,8 @@ def job(cfg: DictConfig, folder: Path) -> None:
     repeated: SubmitOptions = check_options(SubmitOptions, asked, options.line).build()
     check_attentions([repeated.subject])
     rows = differences(line, submit(repeated, launcher_node(cfg).build()))
-    table = Table("", "line", "here", "", title=repeated.subject, title_justify="left")
-    for subject, one, other, same in rows:
-        table.add_row(subject, one, other, "equal" if same else "DIFFERENT")
-    table_console(100).print(table)
+    cells = [[subject, one, other, "equal" if same else "DIFFERENT"] for subject, one, other, same in rows]
+    print_tables({repeated.subject: [["", "line", "here", ""], *cells]}, [])
     if wrong := [subject for subject, _, _, same in rows if not same]:
         raise LabError(f"the line of {repeated.subject} is not repeated here: {', '.join(wrong)}")
 
