@@ -1,8 +1,9 @@
-"""What a comparison declares before its first run: the comparisons, their margin, the seeds and the trials."""
+"""What a comparison declares before its first run: the comparisons, their margin, the seeds, trials and operators."""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import re
 from collections.abc import Mapping
@@ -11,7 +12,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from sliceformer_lab.attention import Attention
 from sliceformer_lab.commands.compare.compare_options import CompareOptions
+from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.measures.metric_scale import factor_of, less_is_better
 from sliceformer_lab.measures.statistics import Estimate, seeds_needed, smallest_difference
 from sliceformer_lab.runs.commit import git_commit
@@ -82,6 +85,19 @@ def declare(
     now = datetime.now().astimezone().isoformat(timespec="seconds")
     of_this_start = {"digest": digest, "time": now, "commit": git_commit()}
     return record_plan(folder / f"{word}.json", facts, of_this_start, operators)
+
+
+def operator_digest(node: Mapping[str, Any]) -> str:
+    """sha256 of an attention's node and of the files of its classes; a folder of runs goes on with the same only."""
+    content = json.dumps([node, source_digests(node)], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def source_digests(node: Mapping[str, Any]) -> dict[str, str]:
+    """sha256 of the files of an attention's classes by module, without the one that all attentions share."""
+    kinds = {kind for layer in attention_nodes(node) for kind in layer.target.__mro__ if issubclass(kind, Attention)}
+    files = {kind.__module__: inspect.getfile(kind) for kind in kinds - {Attention}}
+    return {module: hashlib.sha256(Path(file).read_bytes()).hexdigest() for module, file in sorted(files.items())}
 
 
 def seeds_warning(options: CompareOptions) -> str | None:

@@ -12,10 +12,9 @@ from sliceformer_lab.cli.run_jobs import JobsInSteps
 from sliceformer_lab.commands.compare.compare_options import CompareOptions
 from sliceformer_lab.commands.compare.compare_page import send_page, write_page
 from sliceformer_lab.commands.compare.compare_rows import ComparedRow, checked_rows, solve_ways
-from sliceformer_lab.commands.compare.declaration import declare, default_margin, seeds_warning
+from sliceformer_lab.commands.compare.declaration import declare, default_margin, operator_digest, seeds_warning
 from sliceformer_lab.commands.compare.equal_time import give_equal_time
 from sliceformer_lab.commands.compare.examples import ExampleScores
-from sliceformer_lab.commands.compare.operator_digests import operator_digest
 from sliceformer_lab.commands.compare.results import Comparison
 from sliceformer_lab.commands.compare.search import (
     MAX_GROWTHS,

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from sliceformer_lab.cli.run_jobs import JobsInSteps
 from sliceformer_lab.cli.run_sweep import measure_job
-from sliceformer_lab.commands.compare.declaration import PROTOCOL
-from sliceformer_lab.commands.compare.operator_digests import operator_digest
+from sliceformer_lab.commands.compare.declaration import PROTOCOL, operator_digest
 from sliceformer_lab.commands.compare.steps import REPORT, RUNS, modules_of
 from sliceformer_lab.commands.map.cells import Cell, checked_cells
 from sliceformer_lab.commands.map.map_options import MapOptions

@@ -16,7 +16,7 @@ from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOption
 from sliceformer_lab.commands.benchmark.machine import machine
 from sliceformer_lab.commands.benchmark.run_suite import run as run_benchmark
 from sliceformer_lab.commands.check.run_checks import run as check_contract
-from sliceformer_lab.commands.compare.operator_digests import source_digests
+from sliceformer_lab.commands.compare.declaration import source_digests
 from sliceformer_lab.commands.compare.steps import REPORT, RUNS
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.commands.map.map_runs import run as run_map
