@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from sliceformer_lab.commands.compare.examples import ExampleScores, paired_estimate
+from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.measures.statistics import estimate_crossed, estimate_over_splits
 from sliceformer_lab.runs.collect import RunRecord
@@ -19,7 +20,7 @@ CLASSES, EXAMPLES = 10, 400
 
 @pytest.fixture(scope="module")
 def scores() -> ExampleScores:
-    return ExampleScores(job_config(["task=digits", "attention=identity"]))
+    return ExampleScores(check_config(job_config(["task=digits", "attention=identity"])))
 
 
 def run(
@@ -66,7 +67,7 @@ def test_paired_differences_have_a_variance_over_seeds_and_examples_or_say_that_
         assert estimate is not None and estimate.over == "seeds and examples"
         assert estimate.mean == pytest.approx(np.mean(list(pairs.values())), abs=1e-6)
     (theirs[1].folder / "predictions.npz").unlink()
-    alone = paired_estimate(ExampleScores(scores._config), ours, theirs, pairs, "test/auc")
+    alone = paired_estimate(ExampleScores(scores._plan), ours, theirs, pairs, "test/auc")
     assert alone is not None and alone.over == "seeds"
     splits = estimate_over_splits([*pairs.values()], [*pairs], ours[0].size_per_train("test"))
     assert splits is not None and splits.variance == pytest.approx(alone.variance * (1 + 3 * 400 / 800))

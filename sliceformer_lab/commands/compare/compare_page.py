@@ -50,7 +50,7 @@ def write_page(found: Comparison, folder: Path) -> None:
 
 def send_page(found: Comparison, report: Path) -> None:
     """Sends the sentence, tables and figures of the page to W&B if the runs are there; a failure is a warning."""
-    logger, options = found.rows[0].config["logger"], found.options
+    logger, options = found.rows[0].plan.plain["logger"], found.options
     if not is_wandb(logger):
         return
     described = {"task": found.task, "attention": options.subject, "against": list(options.others)}

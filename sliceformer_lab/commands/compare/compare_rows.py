@@ -1,14 +1,13 @@
-"""The rows of a comparison: each attention with its composed configuration, checked before the first run starts."""
+"""The rows of a comparison: each attention with the plan of its runs, checked before the first one starts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from sliceformer_lab.commands.compare.compare_options import BASE, FIRST_SEED, VARIANTS, Axis, CompareOptions
 from sliceformer_lab.commands.compare.search import OTHERS, Point
-from sliceformer_lab.config.checked import check_config
+from sliceformer_lab.config.checked import RunPlan, check_config
 from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.config.plain_checks import missing_files, new_run_faults
 from sliceformer_lab.config.schema import ConfigError
@@ -35,7 +34,7 @@ class ComparedRow:
 
     name: str
     options: CompareOptions
-    config: Mapping[str, Any]  # with the recipe's own values
+    plan: RunPlan  # with the recipe's own values
     spec: DataSpec
     axis_words: dict[Axis, tuple[str, ...]] = field(default_factory=dict)  # of the axes that it can meet
     refused: dict[Axis, str] = field(default_factory=dict)  # why it cannot meet the others
@@ -49,7 +48,7 @@ class ComparedRow:
     @property
     def own_rate(self) -> float:
         """The learning rate of its recipe."""
-        return float(self.config["optim"]["lr"])
+        return float(self.plan.plain["optim"]["lr"])
 
     @property
     def free_options(self) -> tuple[str, ...]:
@@ -63,13 +62,13 @@ class ComparedRow:
     def trial(self, point: Point, seed: int, sizes: Sequence[str] | None = None) -> PlannedJob:
         """A run that tries a point, with these sizes or those of the first axis; it does not score the test set."""
         sizes = self._sizes(self.options.axes[0]) if sizes is None else sizes
-        words = (*self.words, *sizes, OF_TRIALS, f"seed={seed}", *point.words(self.config["optim"]))
+        words = (*self.words, *sizes, OF_TRIALS, f"seed={seed}", *point.words(self.plan.plain["optim"]))
         return self._job("trial", words, seed)
 
     def reporting(self, axis: Axis, point: Point | None, seed: int) -> PlannedJob:
         """A run that scores the chosen point with a reporting seed; None: the recipe's own values."""
         split = (f"data.split_seed={seed - FIRST_SEED}",) if self.options.splits else ()
-        tuned = () if point is None else point.words(self.config["optim"])
+        tuned = () if point is None else point.words(self.plan.plain["optim"])
         return self._job("report", (*self.words, *self._sizes(axis), *split, f"seed={seed}", *tuned), seed)
 
     def _sizes(self, axis: Axis) -> tuple[str, ...]:
@@ -104,13 +103,13 @@ def checked_rows(options: CompareOptions) -> tuple[list[ComparedRow], dict[str, 
         raise ConfigError(
             f"no row to compare {options.subject} with, the first because of: {next(iter(refused.values()))}"
         )
-    if options.splits and "split_seed" not in rows[0].config["data"]:
+    if options.splits and "split_seed" not in rows[0].plan.plain["data"]:
         raise ConfigError(f"splits={options.splits}: these data have one split; give seeds=N")
     return rows, refused
 
 
-def checked_row(words: Sequence[str], seed: int) -> tuple[dict[str, Any], DataSpec]:
-    """The composed configuration of a row with its recipe's values, and its data. Raises LabError if it cannot run."""
+def checked_row(words: Sequence[str], seed: int) -> tuple[RunPlan, DataSpec]:
+    """The plan of a row's runs with its recipe's values, and its data. Raises LabError if it cannot run."""
     config = job_config([*words, f"seed={seed}"])
     if config["selection"] == "best_test":
         raise ConfigError("selection=best_test: a search must not see the test set; use best_val or last")
@@ -121,7 +120,7 @@ def checked_row(words: Sequence[str], seed: int) -> tuple[dict[str, Any], DataSp
         build_task(plan, spec)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    return config, spec
+    return plan, spec
 
 
 def solve_ways(rows: Sequence[ComparedRow]) -> int:
@@ -132,14 +131,14 @@ def solve_ways(rows: Sequence[ComparedRow]) -> int:
         failure: ConfigError | None = None
         for width in WIDTHS:
             try:
-                wanted = check_config({**row.config, "budget": f"params:{BASE}", "budget_by": width})
+                wanted = check_config({**row.plan.plain, "budget": f"params:{BASE}", "budget_by": width})
                 solved = within_budget(wanted, spec).plain
             except ConfigError as error:
                 failure = error
                 continue
             node, _, option = width.partition(".")
             value = solved[node].get(option)
-            ways[() if value == row.config[node].get(option) else (f"{width}={value}",)] = None
+            ways[() if value == row.plan.plain[node].get(option) else (f"{width}={value}",)] = None
         if ways:
             row.ways = ((),) if () in ways else tuple(ways)
             row.axis_words["params"] = row.ways[0]
@@ -147,4 +146,4 @@ def solve_ways(rows: Sequence[ComparedRow]) -> int:
             raise failure
         else:
             row.refused["params"] = str(failure)
-    return model_cost(check_config(base), spec, "params")
+    return model_cost(base, spec, "params")

@@ -55,7 +55,7 @@ def row_table(found: Comparison, result: AxisResult) -> Rows:
     for row in found.rows:
         name, scores = row.name, result.scores.get(row.name) or {}
         best = found.tuning.chosen[name]
-        words = " ".join(best.point.words(row.config["optim"])) if best else "every trial diverged"
+        words = " ".join(best.point.words(row.plan.plain["optim"])) if best else "every trial diverged"
         sizes = " ".join(row.axis_words.get("params", ()) if result.axis == "params" else ())
         entry = [name, number(result.mean(name), metric), str(len(scores)), _parameters(found, result, name)]
         entry.append(f"{words} {sizes}".strip() if found.tuning.learned[name] else "did not learn")
@@ -101,14 +101,10 @@ def rate_table(found: Comparison) -> Rows:
 def way_table(found: Comparison) -> Rows:
     """A head, and the validation score of each way of a row to equal parameters; a head alone if there is no choice."""
     metric = f"val/{found.goal.monitor}"
-    tried = {
-        name: ", ".join(f"{way}: {number(score, metric)}" for way, score in ways.items())
-        for name, ways in found.way_scores.items()
-    }
-    return [
-        ["row", format_heading(f"{metric} of each way to equal parameters")],
-        *([name, ways] for name, ways in tried.items()),
-    ]
+    rows = [["row", format_heading(f"{metric} of each way to equal parameters")]]
+    for name, ways in found.way_scores.items():
+        rows.append([name, ", ".join(f"{way}: {number(score, metric)}" for way, score in ways.items())])
+    return rows
 
 
 def as_records(table: Rows) -> list[dict[str, str]]:

@@ -55,7 +55,7 @@ def give_equal_time(rows: Sequence[ComparedRow], file: Path, options: CompareOpt
     if times is None or any(row.name not in times.rows for row in rows):
         log.info("measuring the training steps of all rows in turns")
         base, _ = checked_row(row_words(BASE, options), options.tuning_seeds[0])
-        times = measure_times({BASE: base, **{row.name: row.config for row in rows}})
+        times = measure_times({BASE: base.plain, **{row.name: row.plan.plain for row in rows}})
     if times.noise is not None and not options.force_time:
         raise ConfigError(
             f"axes=time: {times.noise}; use a quieter machine, or go on with force_time=true, which is recorded, or "
@@ -64,7 +64,7 @@ def give_equal_time(rows: Sequence[ComparedRow], file: Path, options: CompareOpt
     write_json(file, asdict(times))
     for row in rows:
         steps, _ = times.steps_of(row.name)
-        optim = row.config["optim"]
+        optim = row.plan.plain["optim"]
         as_planned = row.name == BASE and optim["interval"] == "step"
         row.axis_words["time"] = () if as_planned else time_words(optim, steps, times.steps, times.steps_per_epoch)
     return times

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sliceformer_lab.config.checked import check_config
+from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.measures.statistics import (
     Estimate,
     Scored,
@@ -30,8 +29,8 @@ from sliceformer_lab.training.interfaces import TaskModule
 class ExampleScores:
     """Scores the saved predictions of the runs of one task."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self._config = config
+    def __init__(self, plan: RunPlan) -> None:
+        self._plan = plan
         self._known: dict[tuple[str, str], Scored | None] = {}
 
     def of(self, run: RunRecord, metric: str) -> Scored | None:
@@ -61,8 +60,7 @@ class ExampleScores:
 
     @cached_property
     def _task(self) -> TaskModule:
-        plan = check_config(self._config)
-        return build_task(plan, build_data(plan).spec)
+        return build_task(self._plan, build_data(self._plan).spec)
 
     def _jackknifed(self, run: RunRecord, metric: str) -> Scored | None:
         arrays, recorded = _predictions(run, metric), run.metric(metric)

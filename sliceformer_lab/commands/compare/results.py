@@ -63,7 +63,7 @@ class Comparison:
     @property
     def task(self) -> str:
         """The name of the task."""
-        return str(self.rows[0].config["names"]["task"])
+        return self.rows[0].plan.names.task
 
     @property
     def metric(self) -> str:
@@ -112,7 +112,7 @@ class Comparison:
     def evaluations(self) -> list[Evaluation]:
         """All recorded evaluations of the test sets of this comparison, by any command."""
         tests = {digest for run in self.runs if (digest := run.split_digest("test")) is not None}
-        data = Path(self.rows[0].config["paths"]["data"])
+        data = Path(self.rows[0].plan.paths.data)
         return [one for one in read_ledger(data) if one.test_digest in tests]
 
     @cached_property
@@ -120,9 +120,9 @@ class Comparison:
         """The attentions that were scored on this test set before the declaration, with the options changed since."""
         changed: dict[str, set[str]] = {}
         for one in self.evaluations:
-            rows = [row for row in self.rows if row.config["names"]["attention"] == one.attention]
+            rows = [row for row in self.rows if row.plan.names.attention == one.attention]
             if rows and moment(one.time) < moment(self.declaration["time"]):
-                found = [changed_options(one.options, row.config, row.free_options) for row in rows]
+                found = [changed_options(one.options, row.plan.plain, row.free_options) for row in rows]
                 nearest = min(found, key=lambda options: len(options))
                 changed.setdefault(one.attention, set()).update(nearest)
         return {name: sorted(options) for name, options in sorted(changed.items()) if options}
@@ -176,12 +176,8 @@ class Comparison:
         """Why no operators are compared where one of the two has not learned the task; None if both have."""
         subject, learned = self.options.subject, self.tuning.learned
         count = len(self.tuning.points.points)
-        nothing = [name for name in (subject, other) if not learned[name]]
-        if len(nothing) == 2:
-            return f"{subject} and {other} did not learn at any of {count} rates"
-        if nothing:
-            return f"{nothing[0]} did not learn at any of {count} rates"
-        return None
+        nothing = " and ".join(name for name in (subject, other) if not learned[name])
+        return f"{nothing} did not learn at any of {count} rates" if nothing else None
 
     def _pairs(self, result: AxisResult, other: str) -> Pairs:
         subject, sign = self.options.subject, self.goal.sign

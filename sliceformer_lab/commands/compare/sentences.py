@@ -165,7 +165,7 @@ def missing_rows(found: Comparison) -> str | None:
     if found.word == "tune":
         return None
     wanted = [*COMPULSORY, *PARTS.get(found.options.subject, ())]
-    if "bias" in (task := found.rows[0].config["task"]):  # a graph: no positions, and the other setting of the bias
+    if "bias" in (task := found.rows[0].plan.plain["task"]):  # a graph: no positions, and the other setting of the bias
         wanted = [*(name for name in wanted if name not in POSITIONS), "mha_no_bias" if task["bias"] else "mha_bias"]
     absent = [name for name in wanted if name not in has and not has & {*INSTEAD.get(name, ())}]
     if not absent:

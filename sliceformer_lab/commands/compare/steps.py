@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sliceformer_lab.cli.run_jobs import JobsInSteps
 from sliceformer_lab.commands.compare.compare_options import CompareOptions
@@ -25,7 +24,7 @@ from sliceformer_lab.commands.compare.search import (
     sides_to_grow,
 )
 from sliceformer_lab.commands.compare.trials_of_rows import Tuning, best_way, tuning_of
-from sliceformer_lab.config.checked import check_config
+from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.errors import LabError, NoVerdictError
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import lock_folder
@@ -48,14 +47,14 @@ def run(word: str, options: CompareOptions, launcher: Launcher) -> None:
     """
     folder = Path(options.folder).expanduser().resolve()
     rows, refused = checked_rows(options)
-    wanted, task = goal(check_config(rows[0].config)), str(rows[0].config["names"]["task"])
-    data = sources_of(rows[0].config)
+    plan = rows[0].plan
+    wanted, task, data = goal(plan), plan.names.task, sources_of(plan.plain)
     with lock_folder(folder):
         metric = f"test/{wanted.monitor}"
         margin = default_margin(options, task, metric)
         own = {row.name: row.own_rate for row in rows}
         facts = {"task": task, "own_rates": own, "data": digests_of(data)}
-        operators = {row.name: operator_digest(row.config["attention"]) for row in rows}
+        operators = {row.name: operator_digest(row.plan.plain["attention"]) for row in rows}
         declaration = declare(folder, word, options, metric, margin, facts, operators)
         log.info(
             f"{word}: {options.subject} against {', '.join(options.others)}; declared as {declaration['digest']} at "
@@ -66,8 +65,8 @@ def run(word: str, options: CompareOptions, launcher: Launcher) -> None:
                 log.warning(f"WARNING: {warning}")
         parameters = solve_ways(rows) if "params" in options.axes else None
         times = give_equal_time(rows, folder / TIMES, options) if "time" in options.axes else None
-        scores = ExampleScores(rows[0].config)
-        jobs = JobsInSteps(word, folder / RUNS, launcher, modules_of(row.config for row in rows), data, options.retry)
+        scores = ExampleScores(plan)
+        jobs = JobsInSteps(word, folder / RUNS, launcher, modules_of(row.plan for row in rows), data, options.retry)
         runs = Rounds(rows, wanted, options, jobs, scores)
         tuning = runs.tune()
         ways = runs.choose_ways(tuning)
@@ -93,7 +92,7 @@ def write_best(folder: Path, tuning: Tuning, rows: Sequence[ComparedRow]) -> Non
     entries = {}
     for row in rows:
         if (best := tuning.chosen[row.name]) is not None:
-            found = best.point.words(row.config["optim"])
+            found = best.point.words(row.plan.plain["optim"])
             entries[row.name] = {"value": best.mean, "words": [*given, *found], "found": found}
     if not entries:
         raise LabError(f"every trial in {folder} diverged; try lower learning rates, as rates=[...] trials=0")
@@ -182,6 +181,6 @@ class Rounds:
         self.jobs.run([row.trial(point, seed) for seed in seeds for point in points for row in self.rows])
 
 
-def modules_of(configs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The modules that runs with these configurations import."""
-    return sorted({module for config in configs for module in named_modules(config)})
+def modules_of(plans: Iterable[RunPlan]) -> list[str]:
+    """The modules that runs with these plans import."""
+    return sorted({module for plan in plans for module in named_modules(plan.plain)})

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
 from sliceformer_lab.commands.compare.compare_rows import OF_RUNS, OF_TRIALS, checked_row
 from sliceformer_lab.commands.compare.search import Trial
 from sliceformer_lab.commands.map.map_options import MapOptions
+from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.sweep import PlannedJob
@@ -66,23 +66,23 @@ class Cell:
         return PlannedJob(f"{self.probe}-{self.attention}-lr{rate:g}-{'seed' if is_report else 'trial'}{seed}", words)
 
 
-def checked_cells(options: MapOptions) -> tuple[list[Cell], list[Mapping[str, Any]]]:
-    """All cells, and the configurations of those that can be filled. Raises LabError if there are none."""
+def checked_cells(options: MapOptions) -> tuple[list[Cell], list[RunPlan]]:
+    """All cells, and the plans of those that can be filled. Raises LabError if there are none."""
     places = [(attention, probe) for probe in options.probes for attention in options.attentions]
-    configs: list[Mapping[str, Any]] = []
+    plans: list[RunPlan] = []
     floors: dict[str, Floors] = {}
     refused: dict[tuple[str, str], str] = {}
     for attention, probe in places:
         try:
-            config, spec = checked_row(Cell(attention, probe, options).words, options.seed)
+            plan, spec = checked_row(Cell(attention, probe, options).words, options.seed)
         except LabError as error:
             refused[attention, probe] = " ".join(str(error).split())
             continue
-        configs.append(config)
+        plans.append(plan)
         floors[probe] = Floors(float(spec.chance or 0.0), spec.bag_level)
-    if not configs:
+    if not plans:
         raise ConfigError(f"no cell of this map can be filled, the first because of: {next(iter(refused.values()))}")
-    return [Cell(*place, options, floors.get(place[1]), refused.get(place)) for place in places], configs
+    return [Cell(*place, options, floors.get(place[1]), refused.get(place)) for place in places], plans
 
 
 def next_trial(

@@ -30,19 +30,19 @@ log = logging.getLogger(__name__)
 def run(options: MapOptions, launcher: Launcher) -> None:
     """Run or continue a map, and write its report, also after a signal. Raises LabError."""
     folder = Path(options.folder).expanduser().resolve()
-    cells, configs = checked_cells(options)
+    cells, plans = checked_cells(options)
     with lock_folder(folder):
-        operators = {one["names"]["attention"]: operator_digest(one["attention"]) for one in configs}
+        operators = {plan.names.attention: operator_digest(plan.plain["attention"]) for plan in plans}
         record_plan(folder / PLAN, _facts(options), {}, operators)
         _announce(cells, folder)
         try:
-            jobs = JobsInSteps("map", folder / RUNS, launcher, modules_of(configs), {}, options.retry)
+            jobs = JobsInSteps("map", folder / RUNS, launcher, modules_of(plans), {}, options.retry)
             MapRounds(options, cells, jobs).run()
         finally:  # a map that is stopped shows what it has
             results = {(cell.attention, cell.probe): read_result(folder / RUNS, cell) for cell in cells}
             found = Map(options, results)
             write_map(found, folder / REPORT)
-        send_map(found, folder / REPORT, configs[0]["logger"])
+        send_map(found, folder / REPORT, plans[0].plain["logger"])
 
 
 def _announce(cells: list[Cell], folder: Path) -> None:
