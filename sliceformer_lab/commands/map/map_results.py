@@ -173,8 +173,7 @@ def read_result(folder: Path, cell: Cell) -> Result:
 
 
 def _ended_runs(folder: Path, cell: Cell, rates: Iterable[float], seeds: Sequence[int]) -> tuple[ProbeRun, ...]:
-    runs = [_ended_run(folder, cell, rate, seed) for rate in rates for seed in seeds]
-    return tuple(run for run in runs if run is not None)
+    return tuple(run for rate in rates for seed in seeds if (run := _ended_run(folder, cell, rate, seed)) is not None)
 
 
 def _ended_run(folder: Path, cell: Cell, rate: float, seed: int) -> ProbeRun | None:
