@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -237,8 +237,8 @@ def _notes(row: Row, metric: str, chance: float | None) -> list[str]:
         elif run.metric(metric) is None:
             lost[f"without {metric}"].append(run)
     notes = [
-        f"seed{'s' * (len(runs) > 1)} {_comma_separated(run.unit[0] for run in runs)} {how}: "
-        f"{_comma_separated(run.name for run in runs)}"
+        f"seed{'s' * (len(runs) > 1)} {', '.join(str(run.unit[0]) for run in runs)} {how}: "
+        f"{', '.join(run.name for run in runs)}"
         for how, runs in lost.items()
     ]
     notes += [f"planned, but left no readable run: {job}" for job in row.missing]
@@ -249,10 +249,6 @@ def _notes(row: Row, metric: str, chance: float | None) -> list[str]:
     if len(commits) > 1:
         notes.append(f"runs of different versions of the code: {', '.join(commits)}")
     return notes
-
-
-def _comma_separated(words: Iterable[object]) -> str:
-    return ", ".join(map(str, words))
 
 
 def _repeated_note(row: Row, run: RunRecord, metric: str) -> str:
