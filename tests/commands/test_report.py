@@ -523,6 +523,7 @@ def test_the_command_writes_every_file_into_the_folder(tmp_path: Path, capfd: py
     for file in pictures:
         assert file.read_bytes().startswith(b"\x89PNG" if file.suffix == ".png" else b"%PDF")
         assert file.suffix == ".pdf" or Image.open(file).mode == "P", "a palette: a tenth of the size"
+        assert b"/Type3" not in file.read_bytes(), "a font that publishers refuse"
     assert "80.00 [55.16, 100.00]" in out and "report.md" in out
     assert pd.read_csv(folder / "report" / "report.csv")["done"].tolist() == [3]
     before = (folder / "report" / "report.md").read_text()

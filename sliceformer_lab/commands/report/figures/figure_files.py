@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -74,6 +75,7 @@ def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
     """Write each figure to folder/figures/NAME.png and NAME.pdf; returns the paths."""
     place = folder / "figures"
     place.mkdir(parents=True, exist_ok=True)
+    logging.getLogger("fontTools").setLevel(logging.WARNING)  # it reports each table of a font
     paths = []
     for figure in figures:
         drawing = _whole(figure)
@@ -106,7 +108,6 @@ def _whole(figure: Figure) -> Drawing:
     return drawing
 
 
-@rc_context(STYLE)
 def _png(drawing: Drawing) -> bytes:
     with Image.open(io.BytesIO(_saved(drawing, "png"))) as pixels, io.BytesIO() as file:
         few = pixels.convert("RGB").quantize(NUM_COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
@@ -122,6 +123,7 @@ def _svg(drawing: Drawing) -> str:
     return re.sub("(?<=fill: |roke: )(" + "|".join(VARIABLES) + ")", lambda colour: VARIABLES[colour[0]], text)
 
 
+@rc_context(STYLE)
 def _saved(drawing: Drawing, kind: str) -> bytes:
     with io.BytesIO() as file:
         metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
