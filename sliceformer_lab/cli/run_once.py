@@ -32,9 +32,6 @@ def run_once(command: Command, words: Sequence[str]) -> None:
             stop = stop_behind(raised)
             error = stop if isinstance(stop, Interrupted) else as_lab_error(raised)
             raise error from (None if error is raised else raised)
-        finally:
-            with suppress(OSError):
-                folder.rmdir()  # a command that wrote nothing leaves no folder
 
 
 def print_options(command: Command, words: Sequence[str]) -> None:
@@ -60,7 +57,7 @@ def as_sentence(error: Exception, words: Sequence[str], command: Command) -> Lab
 
 @contextmanager
 def _composed(command: Command, words: Sequence[str]) -> Iterator[tuple[DictConfig, Path]]:
-    """The options of a command, and the folder of its job, which it makes."""
+    """The options of a command, and the folder of its job, which it makes, and removes if nothing was written."""
     with ExitStack() as stack:
         try:
             check_hydra_words(words)
@@ -69,10 +66,16 @@ def _composed(command: Command, words: Sequence[str]) -> Iterator[tuple[DictConf
             config = stack.enter_context(running_config(overrides, command.config_name))
             check_hydra_node(config.hydra)
             folder = Path(config.hydra.run.dir).absolute()
+            is_new = not folder.exists()
             folder.mkdir(parents=True, exist_ok=True)
         except Exception as error:
             raise as_sentence(error, words, command) from error
-        yield _without_hydra(config), folder
+        try:
+            yield _without_hydra(config), folder
+        finally:
+            if is_new:
+                with suppress(OSError):
+                    folder.rmdir()
 
 
 def _without_hydra(config: DictConfig) -> DictConfig:

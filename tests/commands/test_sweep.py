@@ -111,5 +111,6 @@ def test_a_folder_without_a_plan_is_one_sentence(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().err == (
         f"sliceformer-lab: {tmp_path} is not the folder of a sweep: it has no sweep.json\n"
     )
+    assert tmp_path.is_dir(), "the folder of a user stays"
     write_sweep(sweep_of(tmp_path / "empty"))
     assert main(["sweep", "status", str(tmp_path / "empty")]) == 0
