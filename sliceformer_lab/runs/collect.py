@@ -17,6 +17,7 @@ from sliceformer_lab.runs.files import name_of
 from sliceformer_lab.runs.folder import CHILD_CONFIG, CONFIG, SUMMARY, is_held, read_config, read_summary
 from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.papers import FULL
+from sliceformer_lab.runs.score_options import flat_options
 from sliceformer_lab.runs.sweep import SWEEP, read_sweep
 
 REQUIRED = ("task", "attention", "status")
@@ -209,15 +210,6 @@ def _add_missing(found: Collection, sweep: Path) -> None:
 
 def _without_seeds(overrides: tuple[str, ...]) -> set[str]:
     return {word for word in overrides if word.partition("=")[0] not in REPLICATES}
-
-
-def flat_options(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Options by their path, such as encoder.depth, with their values."""
-    for key, value in node.items():
-        if isinstance(value, dict):
-            yield from flat_options(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _mapping(value: object) -> dict[str, Any]:

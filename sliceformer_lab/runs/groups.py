@@ -13,18 +13,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from sliceformer_lab.config.compose import option_names, preset_job
 from sliceformer_lab.errors import ConfigError, LabError
-from sliceformer_lab.runs.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit, flat_options
+from sliceformer_lab.runs.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit
 from sliceformer_lab.runs.moments import moment
 from sliceformer_lab.runs.papers import FULL, TRIAL_OPTIONS
+from sliceformer_lab.runs.score_options import COMPUTING_OPTIONS, LOADING_OPTIONS, flat_options
 from sliceformer_lab.runs.sources import Sources, digests_of
 
-# options that change where and how fast a run computes, but not its result
-MACHINE_OPTIONS = {
-    *("data.file", "data.val_file", "data.test_file", "data.root", "data.name", "data.download", "data.verify"),
-    *("data.num_workers", "data.eval_batch_size", "data.processes", "data.tokenizer_folder"),
-    *("trainer.accelerator", "trainer.strategy", "trainer.log_every_n_steps"),
-    *("trainer.profiler", "trainer.benchmark", "trainer.deterministic"),
-}
+MACHINE_OPTIONS = {*LOADING_OPTIONS, *COMPUTING_OPTIONS, "data.tokenizer_folder"}  # that no table shows
 SAME_DATA = ("data", "official", "sha256", "limit_train", "limit_val", "score_test")
 SIZES = ("num_train", "num_val", "num_test")
 SPLIT_SEED = "data.split_seed"

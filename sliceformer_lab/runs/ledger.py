@@ -12,13 +12,10 @@ from typing import Any
 
 from filelock import FileLock
 
-from sliceformer_lab.runs.changing_callbacks import changing_callbacks
-from sliceformer_lab.runs.collect import flat_options
 from sliceformer_lab.runs.commit import git_commit
+from sliceformer_lab.runs.score_options import score_options
 
 LEDGER = "test_ledger.jsonl"  # in paths.data
-GROUPS = ("attention", "block", "encoder", "task", "optim", "data", "pretrain")  # of options that change scores
-PLACES = ("root", "file", "val_file", "test_file", "name", "num_workers", "eval_batch_size")  # of data, change none
 
 log = logging.getLogger(__name__)
 
@@ -38,11 +35,8 @@ class Evaluation:
 
 
 def options_that_count(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a configuration that change what its run scores, by their path, as JSON keeps them."""
-    groups = {name: config[name] for name in GROUPS if isinstance(config.get(name), Mapping)}
-    groups["callbacks"] = changing_callbacks(config)
-    found = {key: value for key, value in flat_options(groups) if key not in {f"data.{name}" for name in PLACES}}
-    known: dict[str, Any] = json.loads(json.dumps(found, default=str))
+    """The `score_options` of a configuration, as JSON keeps them."""
+    known: dict[str, Any] = json.loads(json.dumps(score_options(config), default=str))
     return known
 
 

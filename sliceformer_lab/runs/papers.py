@@ -12,15 +12,15 @@ from importlib.resources import files
 from typing import Any
 
 from sliceformer_lab.config.compose import option_names, preset_job, written_option
-from sliceformer_lab.runs.changing_callbacks import changing_callbacks
+from sliceformer_lab.runs.score_options import score_options
 
 KEYS = ("paper", "table", "task", "attention", "variant", "metric")
 FULL = "full"  # the scale of the published recipe
-# data options that may differ in a run that repeats a cell; `find_obstacles` reports the differences from the paper
-JUDGED_APART = {"root", "file", "download", "verify", "processes", "num_workers", "eval_batch_size", "split_seed"}
-JUDGED_APART |= {"source", "version", "val_fraction", "limit_train", "limit_eval", "pad_to_max_len"}
-JUDGED_APART |= {"bucket", "bucket_share"}
-NODES = ("task", "data", "encoder", "block", "attention", "optim", "pretrain")  # that a recipe and its attention set
+# options that may differ in a run that repeats a cell; `find_obstacles` reports the differences from the paper
+JUDGED_APART = {
+    *("data.split_seed", "data.source", "data.version", "data.val_fraction", "data.limit_train", "data.limit_eval"),
+    *("data.pad_to_max_len", "data.bucket", "data.bucket_share"),
+}
 TRIAL_OPTIONS = ("trainer.fast_dev_run", "trainer.overfit_batches")  # of a trial on a few batches, which is no result
 _PERCENTAGES = ("accuracy", "average_precision", "iou")
 
@@ -144,8 +144,8 @@ def repeated_cell(config: Mapping[str, Any]) -> dict[str, str] | None:
     """The published cell that a resolved configuration repeats, as a dict of KEYS; None if there is none.
 
     `published` of a recipe has `rows`, which map command words to rows of the paper's table. A configuration repeats a
-    row if these words give the same NODES; seeds, machines and JUDGED_APART may differ. A `published` without rows is
-    the cell itself.
+    row if these words give the same `score_options`, apart from JUDGED_APART. A `published` without rows is the cell
+    itself.
     """
     published, names = config["published"], config["names"]
     if not published or "rows" not in published:
@@ -174,10 +174,8 @@ def _differing_keys(config: Mapping[str, Any], other: Mapping[str, Any]) -> list
 
 def _deciding_options(config: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a configuration that must be those of the cell, by their path."""
-    nodes = {**{name: config[name] or {} for name in NODES}, "callbacks": changing_callbacks(config)}
-    found = {f"{name}.{key}": value for name, node in nodes.items() for key, value in node.items()}
-    found |= {name: config["trainer"].get(name.partition(".")[2]) for name in TRIAL_OPTIONS}
-    return {key: value for key, value in found.items() if key not in {f"data.{name}" for name in JUDGED_APART}}
+    trial = {name: config["trainer"].get(name.partition(".")[2]) for name in TRIAL_OPTIONS}
+    return {key: value for key, value in (score_options(config) | trial).items() if key not in JUDGED_APART}
 
 
 def compare(summary: Mapping[str, Any]) -> str | None:

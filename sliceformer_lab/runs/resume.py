@@ -11,12 +11,11 @@ from sliceformer_lab.config.compose import option_names
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.folder import CONFIG, read_config
+from sliceformer_lab.runs.score_options import COMPUTING_OPTIONS
 from sliceformer_lab.runs.sweep import override_key
 
 FREE = (  # nodes and options that cannot change the result of a run
-    *("logger", "paths", "reference", "pictures", "data.root", "data.download", "data.verify"),
-    *("trainer.accelerator", "trainer.strategy", "trainer.deterministic", "trainer.benchmark"),
-    *("trainer.log_every_n_steps", "trainer.profiler"),
+    *("logger", "paths", "reference", "pictures", "data.root", "data.download", "data.verify", *COMPUTING_OPTIONS),
     *("callbacks.spectrum", "callbacks.progress", "callbacks.throughput", "callbacks.checkpoints.every_minutes"),
 )
 PROCESSES = ("trainer.devices", "trainer.num_nodes")  # training with another number of processes is refused later

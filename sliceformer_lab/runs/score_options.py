@@ -1,0 +1,45 @@
+"""Which options of a run can change what it scores, and which only say where and how it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+NODES = ("attention", "block", "encoder", "task", "optim", "data", "pretrain")  # whose options can change a score
+# where the examples lie, and how they are loaded
+LOADING_OPTIONS = (
+    *("data.root", "data.file", "data.val_file", "data.test_file", "data.name", "data.download", "data.verify"),
+    *("data.num_workers", "data.processes", "data.eval_batch_size"),
+)
+# where and how fast the trainer computes
+COMPUTING_OPTIONS = (
+    *("trainer.accelerator", "trainer.strategy", "trainer.deterministic", "trainer.benchmark"),
+    *("trainer.log_every_n_steps", "trainer.profiler"),
+)
+# of conf/callbacks: they watch or save a run
+OBSERVERS = ("guard", "epoch_seed", "checkpoints", "throughput", "progress", "spectrum")
+
+
+def score_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a configuration that can change what its run scores, by their path."""
+    nodes = {name: config[name] or {} for name in NODES} | {"callbacks": changing_callbacks(config)}
+    return {path: value for path, value in flat_options(nodes) if path not in LOADING_OPTIONS}
+
+
+def changing_callbacks(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the callbacks that can change a score, by name; the class of one without options."""
+    found = {}
+    for name, node in config["callbacks"].items():
+        if name not in OBSERVERS:
+            options = {key: value for key, value in node.items() if key != "_target_"}
+            found[name] = options or node["_target_"]
+    return found
+
+
+def flat_options(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Options by their path, such as encoder.depth, with their values."""
+    for key, value in node.items():
+        if isinstance(value, dict):
+            yield from flat_options(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
