@@ -16,9 +16,8 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.checked import RunPlan, check_config
 from sliceformer_lab.measures.call_cost import in_turns
 from sliceformer_lab.training.build import build_data, build_task
-from sliceformer_lab.training.choices import with_choices
+from sliceformer_lab.training.choices import device_of, with_choices
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
-from sliceformer_lab.training.precision import device_of
 from sliceformer_lab.training.pretraining.pretrain import times_as_long
 
 ROUNDS, STEPS, BATCHES = 5, 20, 20  # rounds of so many steps, on so many different batches

@@ -14,9 +14,8 @@ from sliceformer_lab.config.checked import RunPlan, check_config
 from sliceformer_lab.data.spec import Choice
 from sliceformer_lab.runs.folder import read_config, read_summary
 from sliceformer_lab.training import build
-from sliceformer_lab.training.choices import with_choices
+from sliceformer_lab.training.choices import MAX_LOSS_CHANGE, with_choices
 from sliceformer_lab.training.optim import OptimOptions
-from sliceformer_lab.training.precision import MAX_LOSS_CHANGE
 
 AUTO = (
     "optim=auto",
@@ -131,8 +130,8 @@ def test_precision_is_chosen_by_processor_and_loss_and_recorded_by_its_value(
 ) -> None:
     info = tmp_path / "cpuinfo"
     info.write_text(f"flags : fpu avx512f {'amx_bf16 amx_tile' if amx else 'avx512_bf16'}\n", encoding="utf-8")
-    monkeypatch.setattr("sliceformer_lab.training.precision.PROCESSOR", info)
-    monkeypatch.setattr("sliceformer_lab.training.precision.MAX_LOSS_CHANGE", limit)
+    monkeypatch.setattr("sliceformer_lab.training.choices.PROCESSOR", info)
+    monkeypatch.setattr("sliceformer_lab.training.choices.MAX_LOSS_CHANGE", limit)
     run(small_config("trainer.precision=auto"), tmp_path / "run")
     summary = read_summary(tmp_path / "run")
     (choice,) = summary["choices"]

@@ -18,7 +18,7 @@ from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.permute import available_backends
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.processes import num_cores
-from sliceformer_lab.training.precision import device_of
+from sliceformer_lab.training.choices import device_of
 from sliceformer_lab.training.timing import BATCHES, StepTime, TimedTraining, time_in_turns
 
 MAX_SPREAD = 0.05  # interquartile range of the rounds, as a share of their median
