@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -154,7 +155,7 @@ def collect(folder: Path) -> Collection:
     """All runs below `folder`. Raises LabError if there are none."""
     found = Collection(folder)
     sweeps = []
-    for place, files in _places(folder):
+    for place, files in walk_runs(folder):
         name = place.relative_to(folder).as_posix()
         if SWEEP in files:
             sweeps.append(place)
@@ -172,7 +173,7 @@ def collect(folder: Path) -> Collection:
     return found
 
 
-def _places(folder: Path) -> Iterator[tuple[Path, set[str]]]:
+def walk_runs(folder: Path) -> Iterator[tuple[Path, set[str]]]:
     """Folders and their files in a fixed order, without the folders inside a run folder."""
     for place, folders, files in os.walk(folder):
         yield Path(place), set(files)
@@ -210,6 +211,17 @@ def _add_missing(found: Collection, sweep: Path) -> None:
 
 def _without_seeds(overrides: tuple[str, ...]) -> set[str]:
     return {word for word in overrides if word.partition("=")[0] not in REPLICATES}
+
+
+def moment(text: object) -> float:
+    """Seconds since 1970 of a time such as 2026-11-27T09:00:00+09:00; one without a zone is of this machine's.
+
+    A text that is no time is before all times.
+    """
+    try:
+        return datetime.fromisoformat(str(text)).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return -math.inf
 
 
 def _mapping(value: object) -> dict[str, Any]:

@@ -13,8 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from sliceformer_lab.config.compose import option_names, preset_job
 from sliceformer_lab.errors import ConfigError, LabError
-from sliceformer_lab.runs.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit
-from sliceformer_lab.runs.moments import moment
+from sliceformer_lab.runs.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit, moment
 from sliceformer_lab.runs.papers import FULL, TRIAL_OPTIONS
 from sliceformer_lab.runs.score_options import COMPUTING_OPTIONS, LOADING_OPTIONS, flat_options
 from sliceformer_lab.runs.sources import Sources, digests_of

@@ -18,10 +18,9 @@ from sliceformer_lab.commands.compare.reference_scores import mean_references, r
 from sliceformer_lab.commands.compare.search import Point
 from sliceformer_lab.commands.compare.trials_of_rows import Tuning, record_of
 from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, outcomes
-from sliceformer_lab.runs.collect import RunRecord
+from sliceformer_lab.runs.collect import RunRecord, moment
 from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.ledger import Evaluation, changed_options, read_ledger
-from sliceformer_lab.runs.moments import moment
 from sliceformer_lab.training.goal import Goal
 
 Runs = Mapping[str, Mapping[int, RunRecord]]  # by row and seed

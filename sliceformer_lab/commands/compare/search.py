@@ -12,7 +12,6 @@ from scipy.stats import qmc
 
 from sliceformer_lab.commands.compare.compare_options import Search
 from sliceformer_lab.measures.statistics import Estimate, estimate_over_seeds
-from sliceformer_lab.runs.optim_words import number_word, rate_words
 
 MAX_RATE_FACTOR = 10.0  # random rates lie within this factor of the recipe's own
 GRID: Mapping[str, tuple[float, ...]] = {  # values of the other options of random points
@@ -37,11 +36,19 @@ class Point:
     others: Mapping[str, float] = field(default_factory=dict)  # weight decay, dropout and warm-up of random trials
 
     def words(self, optim: Mapping[str, Any]) -> list[str]:
-        """The overrides that give a run these values; `optim` is the node of the row's own recipe."""
-        found = rate_words(optim, self.rate / optim["lr"])
-        if "optim.warmup_share" in self.others:
-            found.append("optim.warmup_steps=0")
-        return [*found, *(number_word(key, value) for key, value in self.others.items())]
+        """The overrides that give a run these values; `optim` is the node of the row's own recipe.
+
+        The schedule of the learning rate keeps its shape.
+        """
+        factor = self.rate / optim["lr"]
+        rates = {f"optim.{name}": optim[name] * factor for name in ("lr", "warmup_lr", "min_lr") if optim[name]}
+        warmup = ["optim.warmup_steps=0"] if "optim.warmup_share" in self.others else []
+        return [*_override_words(rates), *warmup, *_override_words(self.others)]
+
+
+def _override_words(values: Mapping[str, float]) -> list[str]:
+    """Overrides of options by numbers of six digits."""
+    return [f"{key}={float(f'{value:.6g}')}" for key, value in values.items()]
 
 
 @dataclass(frozen=True)
