@@ -182,6 +182,15 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(_strict(content), indent=2, allow_nan=False) + "\n")
 
 
+def known_json(path: Path) -> dict[str, Any]:
+    """The mapping in a JSON file; empty if there is none that can be read."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def _strict(value: Any) -> Any:
     """The value with null in place of NaN and infinity."""
     if isinstance(value, Mapping):

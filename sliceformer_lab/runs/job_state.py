@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from sliceformer_lab.errors import Ending, Interrupted, LabError
-from sliceformer_lab.runs.files import write_json
+from sliceformer_lab.runs.files import known_json, write_json
 from sliceformer_lab.runs.folder import CONFIG, is_held, known_summary, lock_folder
 from sliceformer_lab.runs.plain_text import one_line
 from sliceformer_lab.runs.processes import has_open, process_start
@@ -112,11 +111,7 @@ def try_again(folder: Path) -> None:
 
 def read_record(folder: Path) -> dict[str, Any]:
     """The content of job.json; empty if there is none that can be read."""
-    try:
-        content = json.loads((folder / JOB).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    return known_json(folder / JOB)
 
 
 def _status(word: object) -> Status:

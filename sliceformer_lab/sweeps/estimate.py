@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from sliceformer_lab.runs.folder import SUMMARY
+from sliceformer_lab.runs.collect import walk_runs
+from sliceformer_lab.runs.folder import SUMMARY, known_summary
 from sliceformer_lab.runs.resume import may_change
 from sliceformer_lab.runs.sweep import PlannedJob, override_key
 from sliceformer_lab.sweeps.fork_server import begin_job, can_fork, fork_server
@@ -93,23 +94,15 @@ def _kind(words: Sequence[str]) -> Kind:
 def _finished_costs(outputs: Path, wanted: set[Kind]) -> dict[Kind, Cost]:
     """The median cost of finished runs of some kinds; their commands are in their summaries."""
     found: dict[Kind, list[Cost]] = defaultdict(list)
-    for number, folder in enumerate(_run_folders(outputs)):
-        if number >= MAX_PAST_RUNS:
-            break
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-            kind = _kind([str(word) for word in summary["command"]])
-            if summary["status"] == "ok" and kind in wanted:
+    runs = (folder for folder, files in walk_runs(outputs) if SUMMARY in files)
+    for folder in islice(runs, MAX_PAST_RUNS):
+        summary = known_summary(folder)
+        kind = _kind(summary.get("command", []))
+        if summary.get("status") == "ok" and kind in wanted:
+            with suppress(OSError, KeyError):
                 size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-                found[kind].append((float(summary["wall_seconds"]), size))
+                found[kind].append((summary["wall_seconds"], size))
     return {kind: (statistics.median(s for s, _ in costs), costs[0][1]) for kind, costs in found.items()}
-
-
-def _run_folders(outputs: Path) -> Iterator[Path]:
-    for place, folders, files in os.walk(outputs):
-        if SUMMARY in files:
-            folders.clear()
-            yield Path(place)
 
 
 def _measured_costs(kinds: dict[Kind, tuple[str, ...]], measure: Measure, modules: Sequence[str]) -> dict[Kind, Cost]:

@@ -10,7 +10,6 @@ import getpass
 import hashlib
 import importlib.util
 import io
-import json
 import os
 import re
 import shutil
@@ -29,7 +28,7 @@ from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.errors import ConfigError, DataError, Interrupted, LabError
-from sliceformer_lab.runs.files import write_json
+from sliceformer_lab.runs.files import known_json, write_json
 from sliceformer_lab.runs.folder import LAST
 from sliceformer_lab.runs.job_state import OUTPUT, refuse
 from sliceformer_lab.runs.plain_text import PlainConsole
@@ -168,11 +167,7 @@ class ArrayTask:
 
 def slurm_numbers(sweep: Path) -> dict[str, str]:
     """The number in Slurm of each job of a sweep that was queued there."""
-    try:
-        content = json.loads((sweep / FILES / NUMBERS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return {str(name): str(number) for name, number in content.items()} if isinstance(content, dict) else {}
+    return {name: str(number) for name, number in known_json(sweep / FILES / NUMBERS).items()}
 
 
 @dataclass(frozen=True)

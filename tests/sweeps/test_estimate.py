@@ -32,7 +32,7 @@ def jobs(*lines: str) -> list[PlannedJob]:
 
 def write_finished(folder: Path, command: str, seconds: float, status: str = "ok") -> None:
     folder.mkdir(parents=True)
-    summary = {"status": status, "command": command.split(), "wall_seconds": seconds}
+    summary = {"format": 1, "status": status, "command": command.split(), "wall_seconds": seconds}
     (folder / "summary.json").write_text(json.dumps(summary))
     (folder / "weights").write_bytes(bytes(50_000_000))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.errors import DataError, RunFolderError
+from sliceformer_lab.runs.files import known_json
 from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 
@@ -34,11 +34,8 @@ class Pretrained:
     def find(cls, folder: Path) -> Pretrained | None:
         """The pretraining in `folder`, or in the run folder of that name; None if none has finished there."""
         for place in (folder, folder / FOLDER):
-            try:
-                facts = json.loads((place / RECORD).read_text(encoding="utf-8"))
-            except (OSError, ValueError):
-                continue
-            if isinstance(facts, dict) and isinstance(facts.get("model"), dict) and "checkpoint" in facts:
+            facts = known_json(place / RECORD)
+            if isinstance(facts.get("model"), dict) and "checkpoint" in facts:
                 return cls(place, facts)
         return None
 
