@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,10 @@ def register_resolvers() -> None:
     """Registers the functions below, `by_attention` and `by_task`. Names with a time are cached, so that they stay."""
     register_resolver("run_folder", run_folder, use_cache=True)
     register_resolver("benchmark_folder", benchmark_folder, use_cache=True)
-    register_resolver("report_folder", report_folder)
     register_resolver("existing_folder", existing_folder)
     register_resolver("analysis_folder", analysis_folder)
-    register_resolver("tune_folder", tune_folder, use_cache=True)
-    register_resolver("audit_folder", audit_folder, use_cache=True)
+    register_resolver("comparison_folder", comparison_folder, use_cache=True)
     register_resolver("map_folder", map_folder)
-    register_resolver("digest", short_digest)
     register_resolver("task_folder", _task_folder)
     register_choices()
 
@@ -69,11 +65,6 @@ def benchmark_folder(outputs: str, suite: str) -> str:
     return str(Path(outputs).expanduser() / "benchmark" / suite / _now())
 
 
-def report_folder(folder: str) -> str:
-    """<folder>/report. Raises ConfigError if `folder` does not exist, before it is made."""
-    return str(Path(existing_folder(folder)) / "report")
-
-
 def existing_folder(folder: str) -> str:
     """The folder. Raises ConfigError if it does not exist, before it is made."""
     if not Path(folder).expanduser().is_dir():
@@ -96,17 +87,13 @@ def analysis_folder(runs: str | Sequence[str] | None, output: str | None, output
     return str(Path(common) / "analysis" / analysis)
 
 
-def _named_by_task(command: str, outputs: str, words: Sequence[str], *options: Any) -> str:
+def comparison_folder(command: str, outputs: str, words: Sequence[str], *options: Any) -> str:
     """<outputs>/<command>/<task or recipe>-<digest>: one folder for the same options and data, so that it goes on."""
     chosen = dict(word.split("=", 1) for word in words if "=" in word)
     name = str(chosen.get("recipe") or chosen.get("task") or "digits").replace("/", "-")
     apart = [word for word in words if not word.startswith("paths.")]
     decisive = [sorted(apart), *map(str, options), *digests_of(sources_of_words(words))]
     return str(Path(outputs).expanduser() / command / f"{name}-{short_digest(repr(decisive))}")
-
-
-tune_folder = partial(_named_by_task, "tune")
-audit_folder = partial(_named_by_task, "audit")
 
 
 def map_folder(outputs: str, words: Sequence[str], *options: Any) -> str:

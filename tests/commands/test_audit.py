@@ -22,7 +22,7 @@ from sliceformer_lab.errors import Interrupted, LabError, NoVerdictError
 from sliceformer_lab.runs.files import digest_of
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.ledger import options_that_count
-from sliceformer_lab.runs.names import audit_folder, tune_folder
+from sliceformer_lab.runs.names import comparison_folder
 from sliceformer_lab.training.timing import StepTime
 
 Ended = tuple[Path, WrittenRuns, WrittenRuns]
@@ -102,17 +102,17 @@ def test_a_stopped_audit_goes_on_without_repeating_a_run_and_keeps_its_declarati
         audit(folder, second, axes=("params",), seeds=7)
 
 
-@pytest.mark.parametrize("command", [tune_folder, audit_folder])
+@pytest.mark.parametrize("command", ["tune", "audit"])
 def test_a_search_and_an_audit_of_another_table_have_another_folder(
-    command: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["task=text_csv", "data.file=table.csv"]
     (tmp_path / "table.csv").write_text("text,label\ngood,pos\nbad,neg\n")
-    first = command("out", words, 1)
-    assert first == command("out", words, 1)
+    first = comparison_folder(command, "out", words, 1)
+    assert first == comparison_folder(command, "out", words, 1)
     (tmp_path / "table.csv").write_text("text,label\ngood,neg\nbad,pos\n")
-    assert first != command("out", words, 1)
+    assert first != comparison_folder(command, "out", words, 1)
 
 
 def test_an_audit_in_a_named_folder_does_not_go_on_with_another_table(tmp_path: Path) -> None:

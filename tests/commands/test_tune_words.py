@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from sliceformer_lab.commands.tune.command import COMMAND
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.schema import ConfigError
-from sliceformer_lab.runs.names import audit_folder, map_folder, tune_folder
+from sliceformer_lab.runs.names import comparison_folder, map_folder
 from sliceformer_lab.runs.tuned import BEST, with_tuned
 
 
@@ -55,8 +56,8 @@ def test_a_hostile_file_of_best_values_sets_nothing_else(tmp_path: Path, hostile
 
 def test_the_same_options_have_the_same_folder_wherever_the_data_are() -> None:
     for command, start, numbers in (
-        (tune_folder, "out/tune/zinc-", (20, 21)),
-        (audit_folder, "out/audit/zinc-", (1, 2)),
+        (partial(comparison_folder, "tune"), "out/tune/zinc-", (20, 21)),
+        (partial(comparison_folder, "audit"), "out/audit/zinc-", (1, 2)),
         (map_folder, "out/map/", ([1e-3], [1e-2])),
     ):
         first = command("out", ["task=zinc", "encoder.dim=8", "paths.data=here"], numbers[0])
