@@ -30,7 +30,7 @@ FOLDERS = {  # of the user's own data: class -> option
 def number_faults(config: Mapping[str, Any]) -> list[str]:
     """A sentence for each number that is infinite, NaN, or too large for a tensor."""
     faults = []
-    for place, value in _values(config, ""):
+    for place, value in values_by_place(config):
         if isinstance(value, float) and not math.isfinite(value):
             faults.append(f"{place}: given {value}, should be a finite number")
         elif isinstance(value, int) and abs(value) >= MAX_INTEGER:
@@ -171,11 +171,11 @@ def _whole(node: object, key: str) -> int:
     return value if isinstance(value, int) and value > 0 else 1
 
 
-def _values(node: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """Every value that is no mapping or list, with its place."""
+def values_by_place(node: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value that is no mapping or list, after its place such as data.batch_size."""
     items = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list | tuple) else None
     if items is None:
         yield place, node
     else:
         for key, value in items:
-            yield from _values(value, f"{place}.{key}" if place else str(key))
+            yield from values_by_place(value, f"{place}.{key}" if place else str(key))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml
 
+from sliceformer_lab.config.plain_checks import values_by_place
 from sliceformer_lab.errors import RunFolderError
 
 INTERPOLATION = "${"
@@ -70,21 +70,8 @@ def _find_fault(text: str) -> str | None:
 
 def refuse_interpolations(content: Any, file: Path) -> None:
     """Raises RunFolderError if a value would be looked up elsewhere, such as ${oc.env:HOME}: saved values are final."""
-    for place, text in _texts(content, ""):
-        if INTERPOLATION in text:
+    for place, value in values_by_place(content):
+        if INTERPOLATION in f"{place} {value}":
             raise RunFolderError(
-                f"{file}: {place} holds {text!r}; a saved configuration is data, nothing is resolved in it"
+                f"{file}: {place} holds {value!r}; a saved configuration is data, nothing is resolved in it"
             )
-
-
-def _texts(node: Any, place: str) -> Iterator[tuple[str, str]]:
-    """Every text in a node, keys included, with its place."""
-    if isinstance(node, str):
-        yield place, node
-    elif isinstance(node, dict):
-        for key, value in node.items():
-            yield place or "the top level", str(key)
-            yield from _texts(value, f"{place}.{key}" if place else str(key))
-    elif isinstance(node, list):
-        for index, value in enumerate(node):
-            yield from _texts(value, f"{place}.{index}")
