@@ -76,10 +76,15 @@ class RunRecord:
         """What the results depend on besides the options; empty for a run that did not finish."""
         return dict(self.summary.get("protocol", {}))
 
+    @property
+    def sources(self) -> dict[str, str]:
+        """The user's own files that it read: path -> digest."""
+        return dict(self.summary.get("sources", {}))
+
     def split_digest(self, split: str) -> str | None:
         """The digest of the examples of a split; None if it never read them."""
-        found = _mapping(self.summary.get("digests")).get(split)
-        return None if found is None else str(found)
+        digests: dict[str, str] = self.summary.get("digests", {})
+        return digests.get(split)
 
     def size_per_train(self, split: str) -> float:
         """The number of examples of a split divided by that of training examples; 0 if they are not known."""

@@ -135,8 +135,8 @@ def pictures_in(folder: Path) -> list[Path]:
 
 def recorded_digests(folder: Path) -> dict[str, str]:
     """The digests of the data of a run by split, from its summary or else its last checkpoint; {} before the first."""
-    found = known_summary(folder).get("digests")
-    if found and isinstance(found, dict):
+    found: dict[str, str] = known_summary(folder).get("digests", {})
+    if found:
         return found
     last = checkpoint_file(folder, "last")
     states = read_checkpoint(last).values() if last is not None else ()

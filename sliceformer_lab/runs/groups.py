@@ -207,7 +207,7 @@ def _result_options(run: RunRecord) -> Options:
     """The options that can change a result; pretrained weights and tokenizers are their content, wherever they lie."""
     apart = {*MACHINE_OPTIONS, *REPLICATES}
     options = {name: value for name, value in run.options.items() if name not in apart}
-    digests = {name: _sources(run).get(str(run.options.get(name))) for name in READ_FOLDERS}
+    digests = {name: run.sources.get(str(run.options.get(name))) for name in READ_FOLDERS}
     for name, digest in digests.items():
         if digest and digest[:8] not in options.values():  # a folder of weights often has their tokenizer
             options[name] = digest[:8]
@@ -217,12 +217,7 @@ def _result_options(run: RunRecord) -> Options:
 def _data_sources(run: RunRecord) -> Sources:
     """The user's own files of data, without weights and a tokenizer: these belong to a row, not to a table."""
     read = [run.options.get(name) for name in READ_FOLDERS]
-    return {path: digest for path, digest in _sources(run).items() if path not in read}
-
-
-def _sources(run: RunRecord) -> Sources:
-    recorded = run.summary.get("sources")
-    return recorded if isinstance(recorded, dict) else {}
+    return {path: digest for path, digest in run.sources.items() if path not in read}
 
 
 def _common_options(found: Iterable[RunRecord]) -> dict[tuple[str, str], Any]:
