@@ -19,7 +19,7 @@ from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.measures.simple_models import SimpleModel
 from sliceformer_lab.training.optim import OptimOptions
 from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
-from sliceformer_lab.training.results.predicted import Names, Row, ScoredSplit
+from sliceformer_lab.training.results.predicted import Names, PredictedSplits, Row, ScoredSplit
 
 
 class TaskModule(LightningModule, ABC):
@@ -95,14 +95,12 @@ class TaskModule(LightningModule, ABC):
         del targets, names
         return []
 
-    def thresholds(self, predictions: Mapping[str, Mapping[str, Tensor]]) -> tuple[float, ...]:
+    def thresholds(self, predictions: PredictedSplits) -> tuple[float, ...]:
         """The probability of each label above which it is predicted, chosen on the validation predictions."""
         del predictions
         return ()
 
-    def decided_metrics(
-        self, predictions: Mapping[str, Mapping[str, Tensor]], thresholds: Sequence[float] = ()
-    ) -> dict[str, float]:
+    def decided_metrics(self, predictions: PredictedSplits, thresholds: Sequence[float] = ()) -> dict[str, float]:
         """Metrics of decisions such as test/f1_macro, from gathered predictions.
 
         The decisions follow from `thresholds`, those of a trained model, or from validation if there are none.
@@ -130,12 +128,12 @@ class TaskModule(LightningModule, ABC):
         del data, num_train
         return ()
 
-    def more_references(self, data: DataModule, predictions: Mapping[str, Mapping[str, Tensor]]) -> list[Row]:
+    def more_references(self, data: DataModule, predictions: PredictedSplits) -> list[Row]:
         """Rows of further references, as `references` returns them, from data and gathered predictions."""
         del data, predictions
         return []
 
-    def more_results(self, data: DataModule, predictions: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Any]:
+    def more_results(self, data: DataModule, predictions: PredictedSplits) -> dict[str, Any]:
         """Facts of this task that the summary gains besides metrics and chance, from data and gathered predictions."""
         del data, predictions
         return {}

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.spec import Example
 from sliceformer_lab.data.splits import Stage
 
 Row = dict[str, Any]  # of a table, by column
+PredictedSplits = Mapping[str, Mapping[str, Tensor]]  # by split: ids (n,), targets (n, ...) and logits (n, ...)
 
 
 @dataclass(frozen=True)

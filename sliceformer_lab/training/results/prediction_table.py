@@ -19,7 +19,7 @@ from sliceformer_lab.runs.files import whole_file, write_json
 from sliceformer_lab.runs.folder import write_predictions
 from sliceformer_lab.runs.plain_text import csv_cell
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
-from sliceformer_lab.training.results.predicted import Names, Row
+from sliceformer_lab.training.results.predicted import Names, PredictedSplits, Row
 
 PREPROCESSING, TABLE = "preprocessing.json", "predictions.csv"
 MAX_TABLE_ROWS = 100_000  # of each split in predictions.csv; predictions.npz has all
@@ -59,7 +59,7 @@ def trained_names(folder: Path) -> Names:
 
 
 def record_predictions(
-    folder: Path, task: TaskModule, data: DataModule, names: Names, predictions: Mapping[str, Mapping[str, Tensor]]
+    folder: Path, task: TaskModule, data: DataModule, names: Names, predictions: PredictedSplits
 ) -> None:
     """Writes predictions.npz, with names and places, and predictions.csv if the task has such a table."""
     places = {split: data.places(split, parts["ids"].tolist()) for split, parts in predictions.items()}  # type: ignore[arg-type]

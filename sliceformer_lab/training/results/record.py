@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from pytorch_lightning.loggers import Logger
-from torch import Tensor
 
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.data.splits import Stage
@@ -17,7 +16,7 @@ from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.pretraining.pretrained_weights import Pretrained
 from sliceformer_lab.training.results.loggers import publish
 from sliceformer_lab.training.results.observers import Observer
-from sliceformer_lab.training.results.predicted import ScoredSplit
+from sliceformer_lab.training.results.predicted import PredictedSplits, ScoredSplit
 from sliceformer_lab.training.results.prediction_table import names_of, record_predictions, save_preprocessing
 from sliceformer_lab.training.results.references import below_reference, references
 from sliceformer_lab.training.results.scoring import Outputs, results
@@ -54,9 +53,7 @@ def record(
     print_summary(summary.content, folder, pictures)
 
 
-def draw_pictures(
-    folder: Path, task: TaskModule, data: DataModule, predictions: Mapping[str, Mapping[str, Tensor]]
-) -> None:
+def draw_pictures(folder: Path, task: TaskModule, data: DataModule, predictions: PredictedSplits) -> None:
     """Draws the curves of a run and the pictures of its task into the run folder.
 
     Results are those of the test split, or of the validation split where nothing is tested. A picture that cannot be

@@ -24,7 +24,7 @@ from sliceformer_lab.measures.simple_models import SimpleModel
 from sliceformer_lab.measures.statistics import jackknife_rows, jackknife_values, student_half_width
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
-from sliceformer_lab.training.results.predicted import Row
+from sliceformer_lab.training.results.predicted import PredictedSplits, Row
 
 MAX_REFERENCE_EXAMPLES = 10_000  # training examples that a simple model sees; more are a random sample
 RULES = 2  # counts changes of what a row says, so that a kept row of older rules is not read
@@ -41,11 +41,9 @@ OPTIONS_WITHOUT_EFFECT = (
     "file",
 )
 
-Predictions = Mapping[str, Mapping[str, Tensor]]
-
 
 def references(
-    plan: RunPlan, data: DataModule, task: TaskModule, predictions: Predictions, run_seconds: float
+    plan: RunPlan, data: DataModule, task: TaskModule, predictions: PredictedSplits, run_seconds: float
 ) -> list[Row]:
     """A row for the best constant and for each simple model of the task; the strongest model comes last.
 
@@ -104,7 +102,7 @@ def below_reference(task: TaskModule, metrics: Mapping[str, float], rows: list[R
     return [f"the run is below the reference: {name} {metrics[name]:.4f}, {listed} on the same split"]
 
 
-def difference_from(task: TaskModule, predictions: Predictions, theirs: np.ndarray) -> Row:
+def difference_from(task: TaskModule, predictions: PredictedSplits, theirs: np.ndarray) -> Row:
     """The run's test score minus that of outputs (n, ...) for the same examples, in the metric that selects epochs.
 
     `low` and `high` are the 95 % interval over test examples, by the jackknife. `place` is ahead or behind where the
@@ -137,13 +135,13 @@ def difference_from(task: TaskModule, predictions: Predictions, theirs: np.ndarr
     return {"difference": {"value": value, "low": low, "high": high, "place": place}}
 
 
-def _constant(name: str, output: Tensor, task: TaskModule, predictions: Predictions, started: float) -> Row:
+def _constant(name: str, output: Tensor, task: TaskModule, predictions: PredictedSplits, started: float) -> Row:
     """The row of a constant output (...), fitted since `started`."""
     outputs = {split: output.expand(len(parts["targets"]), *output.shape) for split, parts in predictions.items()}
     return {"name": name, "metrics": _scores(task, outputs, predictions), "seconds": time.monotonic() - started}
 
 
-def _scores(task: TaskModule, outputs: Mapping[str, Tensor], predictions: Predictions) -> dict[str, float]:
+def _scores(task: TaskModule, outputs: Mapping[str, Tensor], predictions: PredictedSplits) -> dict[str, float]:
     """The metrics of outputs (n, ...) of all splits, for the examples that a run predicted."""
     found = {split: {"logits": logits, "targets": predictions[split]["targets"]} for split, logits in outputs.items()}
     metrics = task.decided_metrics(found)
@@ -167,7 +165,7 @@ def _fitted(
     task: TaskModule,
     train: np.ndarray,
     targets: Tensor,
-    predictions: Predictions,
+    predictions: PredictedSplits,
     limit: float,
 ) -> Row:
     """The row of one model; `skipped` if it takes more than `limit` seconds."""
@@ -206,7 +204,7 @@ def _fitted(
     }
 
 
-def _key(plan: RunPlan, data: DataModule, task: TaskModule, model: SimpleModel, predictions: Predictions) -> str:
+def _key(plan: RunPlan, data: DataModule, task: TaskModule, model: SimpleModel, predictions: PredictedSplits) -> str:
     """Identifies a model's row: data, split, targets, metrics, and how many examples were scored."""
     options = {name: value for name, value in plan.data.options.items() if name not in OPTIONS_WITHOUT_EFFECT}
     facts = [

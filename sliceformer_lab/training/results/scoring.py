@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytorch_lightning as pl
 import torch
-from torch import Tensor
 
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.data.sequences.base import SequenceSplit
@@ -25,13 +24,12 @@ from sliceformer_lab.training.build import build_task
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.processes.sharding import is_sharded
 from sliceformer_lab.training.results.advice import warnings_of
+from sliceformer_lab.training.results.predicted import PredictedSplits
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MAX_TIMED_INPUTS = 32
-
-Predictions = Mapping[str, Mapping[str, Tensor]]  # by split: ids (n,), targets (n, ...) and logits (n, ...)
 
 
 def score(
@@ -41,7 +39,7 @@ def score(
     checkpoint: Path | None,
     plan: RunPlan,
     thresholds: Sequence[float] = (),
-) -> tuple[dict[str, float], Predictions]:
+) -> tuple[dict[str, float], PredictedSplits]:
     """Validation and test metrics at a checkpoint (None: the current weights), and the predictions of all processes.
 
     `thresholds` of labels are those that training chose; without them validation chooses them. With score_test=false
@@ -74,7 +72,7 @@ class Outputs:
     steps: int  # of the training
     steps_to_stop_at: int | None  # None: the training has not reached `optim.stop_at`
     metrics: Mapping[str, float]
-    predictions: Predictions  # of all processes
+    predictions: PredictedSplits  # of all processes
 
 
 def score_selected(plan: RunPlan, trainer: pl.Trainer, task: TaskModule, data: DataModule, folder: Path) -> Outputs:
