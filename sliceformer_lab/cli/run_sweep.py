@@ -70,7 +70,7 @@ def run_sweep(plan: SweepPlan, command: Command, arguments: Arguments, argv: Seq
     facts["current_folder"] = str(Path.cwd())
     sweep = Sweep(plan.folder, plan.jobs, arguments.flags, tuple(argv), plan.study, plan.data, facts)
     _write_once(sweep)
-    for line in preview(plan, sweep, launcher, measure_job):
+    for line in preview(plan, launcher, measure_job):
         print(line, flush=True)  # noqa: T201
     try:
         if not launcher.run(Queue(sweep, run_job, plan.modules)):

@@ -8,23 +8,23 @@ from collections.abc import Iterator, Sequence
 from hydra.core.utils import env_override
 
 from sliceformer_lab.runs.job_state import state_of
-from sliceformer_lab.runs.sweep import PlannedJob, Sweep
+from sliceformer_lab.runs.sweep import PlannedJob
 from sliceformer_lab.sweeps.estimate import Measure, estimate
 from sliceformer_lab.sweeps.plan import SweepPlan
 from sliceformer_lab.sweeps.queue import Launcher
 
 
-def preview(plan: SweepPlan, sweep: Sweep, launcher: Launcher, measure: Measure) -> Iterator[str]:
+def preview(plan: SweepPlan, launcher: Launcher, measure: Measure) -> Iterator[str]:
     """The lines to print, each as soon as it is known: the estimate may train for half a minute."""
     title = f"study {plan.study}" if plan.study else "sweep"
-    state = {job: state_of(sweep.place(job)) for job in plan.jobs}
+    state = {job: state_of(plan.folder / job.name) for job in plan.jobs}
     states = Counter(found.status for found in state.values())
     left = [job for job, found in state.items() if not found.is_final]
     known = ", ".join(f"{number} {status}" for status, number in states.items() if status != "planned")
     yield f"{title} at scale {plan.scale}: {len(plan.jobs)} jobs" + (f" ({known})" if known else "")
     yield from (f"  {key}: {', '.join(values)}" for key, values in _swept(plan.jobs).items())
     yield from (f"  left out by skip({rule}): {number} jobs" for rule, number in plan.skipped.items())
-    yield f"  in {sweep.folder}"
+    yield f"  in {plan.folder}"
     measure_here = measure if launcher.measures else None
     with env_override(dict(launcher.variables)):
         costs = estimate(left, plan.outputs, min(launcher.places, len(left)), measure_here, plan.modules)

@@ -88,8 +88,8 @@ def test_a_sweep_is_announced_before_its_jobs_are_measured(tmp_path: Path, monke
     monkeypatch.setattr("sliceformer_lab.sweeps.preview.estimate", measured)
     sweep = sweep_of(tmp_path / "sweep", "seed=0", "seed=1")
     own = {"study": None, "scale": "full", "skipped": {}, "outputs": tmp_path, "modules": ()}
-    plan: Any = SimpleNamespace(jobs=sweep.jobs, **own)
-    lines = preview(plan, sweep, Serial(), no_measure)
+    plan: Any = SimpleNamespace(folder=sweep.folder, jobs=sweep.jobs, **own)
+    lines = preview(plan, Serial(), no_measure)
     assert [next(lines) for _ in range(3)] == ["sweep at scale full: 2 jobs", "  seed: 0, 1", f"  in {sweep.folder}"]
     with pytest.raises(AssertionError, match="measured"):
         next(lines)

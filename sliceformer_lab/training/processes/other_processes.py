@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import pytorch_lightning as pl
 import torch
@@ -27,12 +27,20 @@ from sliceformer_lab.errors import ConfigError, Interrupted, LabError
 from sliceformer_lab.runs.processes import is_first_process, num_cores
 from sliceformer_lab.training.processes.child_process import ProcessRank, start_child
 from sliceformer_lab.training.processes.signals import end_in_time, no_end
-from sliceformer_lab.training.processes.slurm_tasks import LEAVING, LOST, check_slurm_step, other_tasks, slurm_step
+from sliceformer_lab.training.processes.slurm_tasks import (
+    LEAVING,
+    LOST,
+    StepTask,
+    check_slurm_step,
+    other_tasks,
+    slurm_step,
+)
 
 VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")  # that Lightning sets
 FIRST_ERROR = ".first_error.json"
 
 State = TypeVar("State")
+Child = subprocess.Popen[bytes] | StepTask  # another process, here or in another task of a Slurm step
 
 log = logging.getLogger(__name__)
 
@@ -153,19 +161,6 @@ def _start(launcher: _SubprocessScriptLauncher, folder: Path) -> list[Child]:
     world = launcher.num_processes
     places = [ProcessRank(rank=n, local_rank=n, node_rank=0, world_size=world) for n in range(1, world)]
     return [start_child(folder, place, address, port) for place in places]
-
-
-class Child(Protocol):
-    """Another process, here or in another task of a Slurm step."""
-
-    def poll(self) -> int | None:
-        """Its exit code once it has ended."""
-
-    def wait(self, timeout: float = LEAVING) -> int:
-        """Waits for its end. Raises subprocess.TimeoutExpired."""
-
-    def kill(self) -> None:
-        """Ends it at once."""
 
 
 class _Observer(threading.Thread):
