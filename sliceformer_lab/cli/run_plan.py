@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from sliceformer_lab.config.checked import RunPlan, check_config, collect_faults, with_values
 from sliceformer_lab.config.compose import named_folders, option_names, preset_root, written_option
-from sliceformer_lab.config.plain_checks import missing_files, new_run_faults, node_faults, own_paths
+from sliceformer_lab.config.plain_checks import missing_files, new_run_faults, node_faults, own_paths, value_at
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.runs.folder import CONFIG, read_config, recorded_choices, write_child_config
 from sliceformer_lab.runs.names import is_restarted
 from sliceformer_lab.runs.papers import find, repeated_cell
-from sliceformer_lab.runs.resume import resumed_config, value_at, what_differs
+from sliceformer_lab.runs.resume import resumed_config, what_differs
 from sliceformer_lab.runs.sweep import override_key
 from sliceformer_lab.training.table_checks import check_columns, check_labels
 

@@ -112,12 +112,11 @@ def size_faults(config: Mapping[str, Any]) -> list[str]:
 
 def empty_epochs(config: Mapping[str, Any]) -> list[str]:
     """A sentence for each limit that leaves no batch."""
-    trainer = config.get("trainer")
-    names = ("limit_train_batches", "limit_val_batches")
+    limits = {place: value_at(config, place) for place in ("trainer.limit_train_batches", "trainer.limit_val_batches")}
     return [
-        f"trainer.{name}: given {trainer[name]}, which leaves no batch; null uses all"
-        for name in names
-        if isinstance(trainer, Mapping) and trainer.get(name) is not None and not trainer[name]
+        f"{place}: given {limit}, which leaves no batch; null uses all"
+        for place, limit in limits.items()
+        if limit is not None and not limit
     ]
 
 
@@ -126,7 +125,7 @@ def missing_files(config: Mapping[str, Any]) -> list[str]:
     faults = []
     for place, name in own_paths(config).items():
         path = Path(name).expanduser()
-        is_bert = place == "encoder.init_file" and _value(config, "encoder", "init") == "bert"
+        is_bert = place == "encoder.init_file" and value_at(config, "encoder.init") == "bert"
         is_folder = is_bert or place not in FILES
         if is_folder and not path.is_dir():
             faults.append(f"{place}: {name} {'is a file' if path.is_file() else _not_there(path)}")
@@ -137,8 +136,8 @@ def missing_files(config: Mapping[str, Any]) -> list[str]:
 
 def own_paths(config: Mapping[str, Any]) -> dict[str, str]:
     """The user's own data, tokenizer and pretrained weights that the configuration names, by their places in it."""
-    places = [*FILES, "data.tokenizer_folder", f"data.{FOLDERS.get(str(_value(config, 'data', '_target_')), '')}"]
-    found = {place: _value(config, *place.split(".")) for place in places}
+    places = [*FILES, "data.tokenizer_folder", f"data.{FOLDERS.get(str(value_at(config, 'data._target_')), '')}"]
+    found = {place: value_at(config, place) for place in places}
     return {place: path for place, path in found.items() if isinstance(path, str)}
 
 
@@ -159,10 +158,12 @@ def _not_there(path: Path) -> str:
     return f"does not exist{close if 'did you mean' in close else ''}"
 
 
-def _value(config: Mapping[str, Any], node: str, key: str) -> object:
-    """The value of an option; None if there is none."""
-    options = config.get(node)
-    return options.get(key) if isinstance(options, Mapping) else None
+def value_at(config: Mapping[str, Any], place: str) -> Any:
+    """The value at a place such as trainer.devices; None if there is no such place."""
+    node: Any = config
+    for key in place.split("."):
+        node = node.get(key) if isinstance(node, Mapping) else None
+    return node
 
 
 def _whole(node: object, key: str) -> int:

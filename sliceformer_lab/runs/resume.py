@@ -8,6 +8,7 @@ from typing import Any
 
 from sliceformer_lab.config.checked import with_values
 from sliceformer_lab.config.compose import option_names
+from sliceformer_lab.config.plain_checks import value_at
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.folder import CONFIG, read_config
@@ -57,14 +58,6 @@ def _names(folder: Path, saved: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(names, dict):
         raise RunFolderError(f"{folder / CONFIG} is not the configuration of a run: it has no names")
     return names
-
-
-def value_at(config: Mapping[str, Any], place: str) -> Any:
-    """The value at a place such as trainer.devices; None if there is no such place."""
-    node: Any = config
-    for key in place.split("."):
-        node = node.get(key) if isinstance(node, Mapping) else None
-    return node
 
 
 def what_differs(saved: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
