@@ -21,6 +21,7 @@ from sliceformer_lab.runs.folder import load_weights, read_checkpoint, read_metr
 from sliceformer_lab.runs.ledger import record_evaluation
 from sliceformer_lab.runs.processes import is_first_process
 from sliceformer_lab.training.build import build_task
+from sliceformer_lab.training.fitting import run_context
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.processes.sharding import is_sharded
 from sliceformer_lab.training.results.advice import warnings_of
@@ -105,8 +106,7 @@ def results(plan: RunPlan, folder: Path, data: DataModule, outputs: Outputs) -> 
     """The facts that a summary gains when its run ends well."""
     task, scored, predictions = outputs.task, outputs.checkpoint, outputs.predictions
     history = read_metrics(folder)
-    metric = f"val/{task.monitor}"
-    monitor = {"best_val": metric, "best_test": f"test_curve/{task.monitor}"}.get(plan.selection)
+    metric, monitor = f"val/{task.monitor}", run_context(plan, folder, task).monitor
     checkpoint = {} if scored is None else read_checkpoint(scored)
     best = {"epoch": checkpoint.get("epoch"), "step": checkpoint.get("global_step")}
     about, unit = data.about(), data.target_unit()
