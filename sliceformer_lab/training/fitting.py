@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import (
     BatchSizeFinder,
@@ -13,16 +15,17 @@ from pytorch_lightning.callbacks import (
     ProgressBar,
 )
 from pytorch_lightning.loggers import Logger
+from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.config.schema import CheckedNode, ConfigError, positional_types
 from sliceformer_lab.errors import LabError
-from sliceformer_lab.runs.folder import load_weights
+from sliceformer_lab.runs.files import whole_bytes
+from sliceformer_lab.runs.folder import FORMAT, load_weights
 from sliceformer_lab.runs.processes import is_first_process
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.pretraining.pretrained_weights import Pretrained
-from sliceformer_lab.training.processes.checkpoint_io import AtomicCheckpointIO
 from sliceformer_lab.training.processes.other_processes import OwnProcesses
 from sliceformer_lab.training.results.loggers import WatchingLogger
 from sliceformer_lab.training.results.metrics_file import MetricsFile
@@ -112,6 +115,21 @@ def build_trainer(
     except (TypeError, ValueError, MisconfigurationException) as error:
         raise ConfigError(f"trainer: {error}") from error
     return trainer
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Replaces a checkpoint only once the new one is complete, so that a full disk or a kill keeps the old one."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
+        """Writes a temporary file, flushes it to the disk and renames it; removes it if that fails.
+
+        The file is written in its folder: Lightning's own way passes through TMPDIR, which may be smaller.
+        """
+        del storage_options
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_bytes(path) as file:  # in a file on the disk, torch.save would hide the error of a full one
+            torch.save(checkpoint | {"format": FORMAT}, file)
 
 
 def _takes_context(callback: CheckedNode) -> bool:

@@ -24,7 +24,7 @@ from sliceformer_lab.measures import plots
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.runs.processes import STOP_SIGNALS
 from sliceformer_lab.tasks.image import ImageClassification
-from sliceformer_lab.training.processes.checkpoint_io import AtomicCheckpointIO
+from sliceformer_lab.training.fitting import AtomicCheckpointIO
 from sliceformer_lab.training.results import references
 from sliceformer_lab.training.results.summary import Summary
 

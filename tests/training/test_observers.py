@@ -19,7 +19,7 @@ from support.runs import small_config
 from sliceformer_lab.callbacks.record_spectrum import Spectrum
 from sliceformer_lab.measures import plots
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
-from sliceformer_lab.training.processes.checkpoint_io import AtomicCheckpointIO
+from sliceformer_lab.training.fitting import AtomicCheckpointIO
 from sliceformer_lab.training.results.metrics_file import MetricsFile
 
 

@@ -21,7 +21,7 @@ from sliceformer_lab.callbacks.checkpoint import Checkpoints
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.measures.probe_record import ProbeRecord
 from sliceformer_lab.runs.folder import read_checkpoint, read_metrics, read_summary
-from sliceformer_lab.training.processes.checkpoint_io import AtomicCheckpointIO
+from sliceformer_lab.training.fitting import AtomicCheckpointIO
 from sliceformer_lab.training.results import summary as summaries
 from sliceformer_lab.training.saved.saved_run import load_run
 
