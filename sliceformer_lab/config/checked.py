@@ -152,7 +152,7 @@ def check_config(config: Mapping[str, Any], known_faults: Sequence[str] = ()) ->
     try:
         root = RootConfig.model_validate(dict(config))
     except ValidationError as error:
-        faults += faults_of(error, {name: name for name in RootConfig.model_fields}, "")
+        faults += faults_of(error, list(RootConfig.model_fields), "")
     faults += empty_epochs(config)
     if config.get("selection") == "best_test" and config.get("score_test") is False:
         faults.append("selection=best_test scores the test set every epoch, and score_test=false never; change one")

@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from sliceformer_lab.config.plugins import plugins
 from sliceformer_lab.errors import ConfigError as ConfigError  # which most callers import from here
@@ -187,8 +187,11 @@ def _parameters(target: Any) -> tuple[tuple[inspect.Parameter, Any], ...]:
 
 @cache
 def _model(target: Any) -> type[BaseModel]:
-    """The pydantic model of a target's options. Its fields are numbered, because pydantic reserves some names."""
-    numbered: dict[str, Any] = {f"field_{i}": hint_default for i, hint_default in enumerate(schema(target).values())}
+    """The pydantic model of a target's options, which are aliases: pydantic reserves some names of fields."""
+    numbered: dict[str, Any] = {
+        f"field_{i}": (hint, Field(default, alias=name))
+        for i, (name, (hint, default)) in enumerate(schema(target).items())
+    }
     rules = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
     return create_model("Options", __config__=rules, **numbered)
 
@@ -211,19 +214,17 @@ def check_node(node: Node | CheckedNode, where: str) -> CheckedNode:
 
 def check_options(target: Any, options: Mapping[str, Any], where: str) -> CheckedNode:
     """A target that our own code names, with options that fit it. Raises ConfigError with every fault at once."""
-    fields, model = schema(target), _model(target)
+    fields = schema(target)
     options = {str(k): _tuples_for(fields.get(str(k)), v) for k, v in options.items()}
     if passed := [name for name in options if name in positional_types(target) and name not in fields]:
         raise ConfigError(
             f"{where}.{passed[0]}: {target.__qualname__} takes it positionally, as what the framework passes; write * "
             "before the options in the constructor"
         )
-    names = {f"field_{i}": name for i, name in enumerate(fields)}
-    keys = {name: key for key, name in names.items()}
     try:
-        model(**{keys.get(name, name): value for name, value in options.items()})
+        _model(target).model_validate(options)
     except ValidationError as error:
-        raise ConfigError("; ".join(faults_of(error, names, where))) from None
+        raise ConfigError("; ".join(faults_of(error, list(fields), where))) from None
     return CheckedNode(target, options, where)
 
 
@@ -248,15 +249,15 @@ def _tuples_for(field: tuple[Any, Any] | None, value: Any) -> Any:
     return value
 
 
-def faults_of(error: ValidationError, names: dict[str, str], where: str) -> list[str]:
-    """A sentence for each option at fault; `names` translates pydantic's fields to ours."""
+def faults_of(error: ValidationError, known: list[str], where: str) -> list[str]:
+    """A sentence for each option at fault; `known` are those that there are."""
     faults: dict[str, str] = {}
     for fault in error.errors():
         first, *inner = map(str, fault["loc"])
         inner = [part for part in inner if part.isdigit() or not where]  # of a node's unions, pydantic names the type
-        path = ".".join(filter(None, [where, names.get(first, first), *inner]))
+        path = ".".join(filter(None, [where, first, *inner]))
         if fault["type"] == "extra_forbidden":
-            faults[path] = f"there is no such option{nearest(first, list(names.values()))}"
+            faults[path] = f"there is no such option{nearest(first, known)}"
         elif fault["type"] == "missing":
             faults[path] = "a value is needed"
         else:

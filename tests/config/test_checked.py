@@ -33,3 +33,8 @@ def test_every_number_without_meaning_and_every_size_without_memory_is_named() -
     for name in ("depth", "mlp_dim"):
         (fault,) = size_faults({"encoder": {"dim": 8, name: huge}})
         assert f"encoder.{name}={huge:,}" in fault, name
+
+
+def test_a_number_of_an_option_is_no_name_of_it() -> None:
+    with pytest.raises(ConfigError, match=r"optim\.field_0: there is no such option"):
+        check_config(small_config("+optim.field_0=adam"))
