@@ -18,7 +18,8 @@ from sliceformer_lab.runs.papers import FULL, TRIAL_OPTIONS
 from sliceformer_lab.runs.score_options import COMPUTING_OPTIONS, LOADING_OPTIONS, flat_options
 from sliceformer_lab.runs.sources import Sources, digests_of
 
-MACHINE_OPTIONS = {*LOADING_OPTIONS, *COMPUTING_OPTIONS, "data.tokenizer_folder"}  # that no table shows
+# options in which the runs of one row may differ
+PER_RUN_OPTIONS = {*LOADING_OPTIONS, *COMPUTING_OPTIONS, *REPLICATES, "data.tokenizer_folder"}
 SAME_DATA = ("data", "official", "sha256", "limit_train", "limit_val", "score_test")
 SIZES = ("num_train", "num_val", "num_test")
 SPLIT_SEED = "data.split_seed"
@@ -138,7 +139,7 @@ def _key(run: RunRecord) -> str | None:
 
 def _data_options(run: RunRecord) -> str:
     """The options that decide which table a run will belong to; known before its data is read."""
-    apart = {*MACHINE_OPTIONS, *REPLICATES, "data.batch_size", "data.token_order"}
+    apart = {*PER_RUN_OPTIONS, "data.batch_size", "data.token_order"}
     data = {name: v for name, v in run.options.items() if name.startswith("data.") and name not in apart}
     cut = {name: v for name, v in run.options.items() if name.startswith("trainer.limit_") or name in TRIAL_OPTIONS}
     own = [run.data if "data.name" in run.options else "", digests_of(_data_sources(run))]
@@ -205,8 +206,7 @@ def _groups_of_rows(runs: Iterable[RunRecord], by: Sequence[str]) -> list[list[R
 
 def _result_options(run: RunRecord) -> Options:
     """The options that can change a result; pretrained weights and tokenizers are their content, wherever they lie."""
-    apart = {*MACHINE_OPTIONS, *REPLICATES}
-    options = {name: value for name, value in run.options.items() if name not in apart}
+    options = {name: value for name, value in run.options.items() if name not in PER_RUN_OPTIONS}
     digests = {name: run.sources.get(str(run.options.get(name))) for name in READ_FOLDERS}
     for name, digest in digests.items():
         if digest and digest[:8] not in options.values():  # a folder of weights often has their tokenizer

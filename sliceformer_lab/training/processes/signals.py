@@ -113,7 +113,7 @@ def time_to_save() -> Iterator[None]:
 def end_in_time(error: Ending) -> None:
     """Ends the program eight seconds from now with `error`, unless `no_end` is called before."""
     if _watch is not None:
-        _watch.end_at(time.monotonic() + STOP_GRACE_S, error)
+        _watch.end_in_time(error)
 
 
 def no_end(error: Ending) -> None:
@@ -178,9 +178,9 @@ class _Watch:
         self.raised = True
         raise interruption_by(number, "" if first else " twice")
 
-    def end_at(self, deadline: float, error: Ending) -> None:
-        """Ends the process at a time; the first call counts."""
-        self.end = self.end or (deadline, error)
+    def end_in_time(self, error: Ending) -> None:
+        """Ends the process after STOP_GRACE_S; the first call counts."""
+        self.end = self.end or (time.monotonic() + STOP_GRACE_S, error)
         self._wake()
 
     def _wake(self) -> None:
@@ -200,7 +200,7 @@ class _Watch:
                 for number in self._reader.recv(4096):
                     if number in STOP_SIGNALS:
                         when = "; it did not stop by itself in time and was ended"
-                        self.end_at(time.monotonic() + STOP_GRACE_S, interruption_by(number, when))
+                        self.end_in_time(interruption_by(number, when))
 
     def _end_process(self, error: Ending) -> None:
         words = threading.Thread(target=self._last_words, args=(error,), daemon=True)

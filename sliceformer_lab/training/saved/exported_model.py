@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from sliceformer_lab.config.checked import check_model
-from sliceformer_lab.config.schema import allowed_targets, check_node
+from sliceformer_lab.config.schema import MODEL_NODES, allowed_targets, check_node
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.files import whole_file, write_json
@@ -21,7 +21,6 @@ from sliceformer_lab.training.interfaces import TaskModule
 from sliceformer_lab.training.saved.saved_run import Run
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
-NODES = ("task", "encoder", "block", "attention", "optim")
 
 
 def save_export(folder: Path, run: Run) -> None:
@@ -29,7 +28,7 @@ def save_export(folder: Path, run: Run) -> None:
     weights = {name: tensor.clone().contiguous() for name, tensor in run.model.state_dict().items()}
     with whole_file(folder / WEIGHTS) as unfinished:
         save_file(weights, unfinished)
-    nodes = {name: run.config[name] for name in NODES}
+    nodes = {name: run.config[name] for name in ("task", *MODEL_NODES)}
     write_json(folder / CONFIG, {"format": FORMAT, "nodes": nodes, "data": asdict(run.spec)})
 
 
