@@ -70,12 +70,9 @@ class WandbHistory(WandbLogger):
         """Logs a row, after those of earlier starts."""
         earlier, self._earlier = self._earlier, []
         for one in [*earlier, row]:
-            self._log(one)
-
-    def _log(self, row: Row) -> None:
-        if self._row >= self._first_row:
-            self.experiment.log(row, step=self._row, commit=True)
-        self._row += 1
+            if self._row >= self._first_row:
+                self.experiment.log(one, step=self._row, commit=True)
+            self._row += 1
 
 
 def _rows(folder: Path, prefix: str) -> list[Row]:
