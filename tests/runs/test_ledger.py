@@ -8,7 +8,7 @@ import pytest
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.config.explain import job_config
-from sliceformer_lab.runs.ledger import changed_options, read_ledger
+from sliceformer_lab.runs.ledger import changed_options, options_that_count, read_ledger
 
 TINY = ("task=digits", "attention=identity", "encoder=tiny", "optim.epochs=1", "data.limit_train=64")
 
@@ -55,3 +55,8 @@ def test_the_same_test_examples_are_one_test_set_wherever_they_are_read_from(tmp
 def test_a_damaged_line_is_left_out(tmp_path: Path, line: str) -> None:
     (tmp_path / "test_ledger.jsonl").write_text(line + "\n")
     assert read_ledger(tmp_path) == []
+
+
+def test_where_data_lie_and_how_they_are_loaded_is_no_other_setting() -> None:
+    counted = options_that_count(job_config(["task=mnist", "attention=csp", "data.download=false"]))
+    assert "data.batch_size" in counted and not {"data.root", "data.download", "data.num_workers"} & counted.keys()
