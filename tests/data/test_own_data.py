@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support import task_modules
+from support.plans import prepared
 
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.schema import build_object
@@ -107,7 +108,7 @@ def test_pictures_and_clouds_of_two_splits_are_counted_in_a_remark(
     (root / "train" / "b" / "phone.heic").write_text("an ending that is not read")
     (root / "train" / "b" / "nested").mkdir()
     write(root / "train" / "b" / "nested" / "1", 1)
-    remark, unread = data_again(data).remarks()
+    remark, unread = prepared(replace(data)).remarks()
     assert unread.startswith(f"2 files in {root} are not read, such as train/b/nested/1.")
     size = len(data.splits["val"]) + 16
     assert remark.startswith(f"2 of {size} validation and test {kind} are also training {kind}")
@@ -120,11 +121,3 @@ def test_molecules_of_two_splits_are_counted_in_a_remark_however_they_are_writte
     assert remark.startswith(
         "2 of 4 validation and test molecules are also training molecules (1 of 2 val, 1 of 2 test)"
     )
-
-
-def data_again(data: DataModule) -> DataModule:
-    """The same data module, which reads its files again."""
-    fresh: DataModule = replace(data)
-    fresh.prepare_data()
-    fresh.setup()
-    return fresh

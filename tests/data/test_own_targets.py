@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 from support import official_files, task_modules
+from support.plans import built_data
 
-from sliceformer_lab.config.schema import build_object
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.images.base import ImageSplit
 from sliceformer_lab.data.own_targets import TableTargets
@@ -31,20 +31,13 @@ def text_table(root: Path, rows: list[tuple[Any, ...]] | None = None) -> Path:
 
 def texts(root: Path, **options: Any) -> DataModule:
     """The data module of a table that exists in `root`."""
-    node = {"_target_": "sliceformer_lab.data.sequences.text_csv.TextCSV", "file": str(root / "texts.csv")}
-    return ready(node | {"root": str(root / "cache"), "vocab_size": 300} | options)
+    places = {"file": str(root / "texts.csv"), "root": str(root / "cache")}
+    return built_data("sequences.text_csv.TextCSV", **(places | {"vocab_size": 300} | options))
 
 
 def images(folder: Path, **options: Any) -> DataModule:
-    node = {"_target_": "sliceformer_lab.data.images.image_table.ImageTable", "file": str(folder / "images.csv")}
-    return ready(node | {"root": ".", "image_size": 16} | options)
-
-
-def ready(node: dict[str, Any]) -> DataModule:
-    data: DataModule = build_object(node, where="data")
-    data.prepare_data()
-    data.setup()
-    return data
+    given = {"file": str(folder / "images.csv"), "root": ".", "image_size": 16} | options
+    return built_data("images.image_table.ImageTable", **given)
 
 
 def targets_by_place(data: DataModule) -> dict[str, list[float]]:

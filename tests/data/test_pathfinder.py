@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.plans import prepared
 
 from sliceformer_lab.data.cache import content_digest
 from sliceformer_lab.data.sequences import pathfinder_files
@@ -23,10 +24,7 @@ SMALL: dict[str, Any] = {"difficulty": "easy", "num_examples": 40, "processes": 
 
 
 def pathfinder(root: Path, **options: Any) -> LRAPathfinder:
-    data = LRAPathfinder(root=str(root), **(SMALL | options))
-    data.prepare_data()
-    data.setup()
-    return data
+    return prepared(LRAPathfinder(root=str(root), **(SMALL | options)))
 
 
 def everything(data: LRAPathfinder) -> tuple[np.ndarray, np.ndarray]:
@@ -121,9 +119,7 @@ def test_each_option_of_the_generator_has_its_own_cache(drawn: LRAPathfinder, op
 
 
 def test_path_x_has_16384_pixels(tmp_path: Path) -> None:
-    data = LRAPathX(root=str(tmp_path), **(SMALL | {"num_examples": 10, "num_distractors": 2}))
-    data.prepare_data()
-    data.setup()
+    data = prepared(LRAPathX(root=str(tmp_path), **(SMALL | {"num_examples": 10, "num_distractors": 2})))
     batch = data.splits["train"].batch([0, 1])
     assert batch.inputs.shape == (2, 16_384) and batch.padding is None
 

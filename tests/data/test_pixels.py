@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from support import official_files
-from support.plans import build_data, build_task
+from support.plans import build_data, build_task, prepared
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -29,10 +29,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def ready(root: Path, **options: Any) -> LRAImage:
-    data = LRAImage(root=str(root), download=False, verify=False, batch_size=8, **options)
-    data.prepare_data()
-    data.setup()
-    return data
+    return prepared(LRAImage(root=str(root), download=False, verify=False, batch_size=8, **options))
 
 
 def colours(root: Path, picture: int) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from support import official_files
-from support.plans import build_data, build_task, run
+from support.plans import build_data, build_task, prepared, run
 from support.runs import small_config
 from torch import nn
 from torch.testing import assert_close
@@ -28,10 +28,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def pairs(root: Path, **options: Any) -> LRARetrieval:
-    data = LRARetrieval(root=str(root), batch_size=4, eval_batch_size=4, **options)
-    data.prepare_data()
-    data.setup()
-    return data
+    return prepared(LRARetrieval(root=str(root), batch_size=4, eval_batch_size=4, **options))
 
 
 def row(root: Path, number: int) -> tuple[int, list[bytes]]:

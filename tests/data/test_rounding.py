@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from support.plans import built_data
 
-from sliceformer_lab.config.schema import build_object
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.rounding import check_targets
 from sliceformer_lab.errors import DataError
@@ -29,10 +29,7 @@ def data_with_targets(folder: Path, kind: str, targets: list[int]) -> DataModule
     (folder / "table.csv").write_text("\n".join(["text,smiles,x,y,t", *rows]))
     options = OPTIONS[kind] | {"file": str(folder / "table.csv")}
     options["root"] = str(folder / options["root"])
-    data: DataModule = build_object({"_target_": f"sliceformer_lab.data.{kind}", **options}, where="data")
-    data.prepare_data()
-    data.setup()
-    return data
+    return built_data(kind, **options)
 
 
 @pytest.mark.parametrize("kind", OPTIONS)

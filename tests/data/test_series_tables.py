@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import series_files
 
 from sliceformer_lab.data.series.base import SeriesData, SeriesSplit
 from sliceformer_lab.data.series.series_csv import SeriesTable
@@ -20,12 +21,7 @@ from sliceformer_lab.errors import DataError
 def table(file: Path, text: str, **options: Any) -> SeriesData:
     """The data in a table with this text, all of them training series unless the options say otherwise."""
     file.write_text(text)
-    data = SeriesTable(
-        file=str(file), root=f"{file.parent}_cache", **{"test_fraction": 0.0, "val_fraction": 0.0} | options
-    )
-    data.prepare_data()
-    data.setup()
-    return data
+    return series_files.table(file, **{"test_fraction": 0.0, "val_fraction": 0.0} | options)
 
 
 def values(data: SeriesData, stage: Stage = "train") -> dict[str, list[Any]]:

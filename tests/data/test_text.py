@@ -13,13 +13,13 @@ import pandas as pd
 import pytest
 import torch
 from support import official_files
-from support.plans import run
+from support.plans import built_data, run
 from support.runs import small_config
 from support.task_modules import ready
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.config.checked import check_config
-from sliceformer_lab.config.schema import ConfigError, build_object
+from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.sequences.imdb import IMDB, LRAText, Reviews
 from sliceformer_lab.data.sequences.text import TextData
 from sliceformer_lab.data.sequences.text_csv import TextCSV
@@ -53,12 +53,7 @@ def table(root: Path, content: str, name: str = "texts.csv") -> Path:
 
 def text_csv(path: Path, **options: Any) -> TextCSV:
     options = {"vocab_size": 300, "file": str(path), "root": str(path.parent / "tokens")} | options
-    data: TextCSV = build_object(
-        {"_target_": "sliceformer_lab.data.sequences.text_csv.TextCSV"} | options, where="data"
-    )
-    data.prepare_data()
-    data.setup()
-    return data
+    return cast(TextCSV, built_data("sequences.text_csv.TextCSV", **options))
 
 
 def complaint(path: Path, **options: Any) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.plans import prepared
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -142,9 +143,7 @@ def test_a_cut_text_keeps_its_last_token_as_transformers_cuts_it(folder: Path, t
     texts = ["the red dogs run under the tree", "blue cat", "red dogs", "the cat sleeps under the blue tree"]
     table = tmp_path / "texts.csv"
     table.write_text("text,label\n" + "".join(f"{text},{i % 2}\n" for i, text in enumerate(texts * 8)))
-    data = TextCSV(file=table, tokenizer_folder=folder, max_len=5, root=tmp_path / "tokens")
-    data.prepare_data()
-    data.setup()
+    data = prepared(TextCSV(file=table, tokenizer_folder=folder, max_len=5, root=tmp_path / "tokens"))
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     rows = list(range(16))
     for row, example in zip(rows, data.examples("train", rows), strict=True):

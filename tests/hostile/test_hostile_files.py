@@ -8,13 +8,13 @@ import struct
 import tarfile
 import time
 import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from support.official_files import png
 
 from sliceformer_lab.data import archives, table_files
 from sliceformer_lab.data.archives import unpack
@@ -34,16 +34,6 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfil
     made = tarfile.TarInfo(name)
     made.type, made.linkname = kind, target
     return made
-
-
-def png(width: int, height: int, pixels: bytes = b"", depth: int = 8, colour: int = 0) -> bytes:
-    """A PNG file with a head of its own."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    head = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(pixels)) + chunk(b"IEND", b"")
 
 
 def zipped(path: Path, content: dict[str, bytes]) -> None:

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import yaml
 from support import official_files
+from support.plans import prepared
 
 from sliceformer_lab.config.compose import CONF_DIR
 from sliceformer_lab.config.schema import build_object
@@ -31,7 +32,4 @@ def ready(name: str, root: Path, plan: LoadPlan | None = None, /, **options: Any
     """The data module on freshly written miniature files, set up."""
     if name != "digits" and not any(root.iterdir()):
         official_files.IMAGE_SETS[name](root)
-    data = module(name, root, plan, **options)
-    data.prepare_data()
-    data.setup()
-    return data
+    return prepared(module(name, root, plan, **options))

@@ -12,6 +12,7 @@ import pickle
 import struct
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -75,6 +76,16 @@ def dogs_vs_cats(root: Path) -> None:
     for name in ("cat", "dog"):
         for i in range(25):
             image_file(root / "train" / f"{name}.{i}.jpg", 40)
+
+
+def png(width: int, height: int, pixels: bytes = b"", depth: int = 8, colour: int = 0) -> bytes:
+    """A PNG file with a head of its own, as Pillow does not write it."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(pixels)) + chunk(b"IEND", b"")
 
 
 def image_folder(root: Path) -> None:

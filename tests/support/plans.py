@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sliceformer_lab.config.checked import RunPlan, check_config, check_model
 from sliceformer_lab.config.compose import NOT_OF_A_RUN
-from sliceformer_lab.config.schema import check_node
+from sliceformer_lab.config.schema import build_object, check_node
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.training import build
 from sliceformer_lab.training.run import run as run_plan
+
+Data = TypeVar("Data", bound=DataModule)
 
 
 def plan_of(config: Mapping[str, Any] | RunPlan) -> RunPlan:
@@ -31,6 +33,18 @@ def run(config: Mapping[str, Any] | RunPlan, folder: Path) -> None:
 def build_data(config: Mapping[str, Any] | RunPlan) -> DataModule:
     """The data module of a configuration."""
     return build.build_data(plan_of(config))
+
+
+def prepared(data: Data) -> Data:
+    """A data module with its files read and split."""
+    data.prepare_data()
+    data.setup()
+    return data
+
+
+def built_data(name: str, **options: Any) -> DataModule:
+    """The data module of a class such as `sequences.text_csv.TextCSV`, with its options checked, ready."""
+    return prepared(build_object({"_target_": f"sliceformer_lab.data.{name}", **options}, where="data"))
 
 
 def build_task(config: Mapping[str, Any], data: DataSpec) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from scipy.io import wavfile
+from support.plans import prepared
 
 from sliceformer_lab.data.series.base import SeriesData
 from sliceformer_lab.data.series.series_csv import SeriesTable
@@ -65,18 +66,11 @@ def sounds(root: Path) -> None:
             wavfile.write(root / name / f"{i:02}.wav", RATE, np.stack([samples] * 2, axis=1) if i % 2 else samples)
 
 
-def ready(data: SeriesData) -> SeriesData:
-    """The data, prepared and split."""
-    data.prepare_data()
-    data.setup()
-    return data
-
-
 def table(file: Path, **options: Any) -> SeriesData:
     """The series of a table, ready."""
-    return ready(SeriesTable(file=str(file), root=f"{file.parent}_cache", **options))
+    return prepared(SeriesTable(file=str(file), root=f"{file.parent}_cache", **options))
 
 
 def folder(root: Path, **options: Any) -> SeriesData:
     """The series of a folder, ready."""
-    return ready(SeriesFolder(root=str(root), cache=f"{root}_cache", processes=1, **options))
+    return prepared(SeriesFolder(root=str(root), cache=f"{root}_cache", processes=1, **options))

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from support import image_modules, official_files, official_graphs, official_points, series_files
+from support.plans import prepared
 
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.schema import build_object
@@ -81,7 +82,4 @@ def ready(task: str, root: Path, plan: LoadPlan | None = None, **options: Any) -
     node = deepcopy(_data_node(task))
     wanted = EVERYWHERE | small | options | places
     known = {key: value for key, value in wanted.items() if key in node}
-    data: DataModule = build_object(node | known, *([plan] if plan else []), where="data")
-    data.prepare_data()
-    data.setup()
-    return data
+    return prepared(cast(DataModule, build_object(node | known, *([plan] if plan else []), where="data")))
