@@ -7,30 +7,22 @@ import torch
 from support.golden_files import FOLDER, Peer, check_peer, file_names, options_of
 from torch.testing import assert_close
 
-from sliceformer_lab.attention import build_layer
-from sliceformer_lab.attention.base import BlockInputs
-from sliceformer_lab.attention.contract import make_spec, padded, tokens
-from sliceformer_lab.attention.matrix_toeplitz import MatrixToeplitz
+from sliceformer_lab.attention.contract import make_spec, tokens
+from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.attention.random_mixing import RandomMixing
-from sliceformer_lab.attention.shift import Shift
 from sliceformer_lab.attention.softpick import Softpick
 from sliceformer_lab.attention.token_reshape import TokenReshape
 from sliceformer_lab.batch import Padding
-from sliceformer_lab.config.compose import load_option
 
 KERNEL = {"log_dt": "log_step", "log_A_real": "log_decay", "A_imag": "frequency", "C": "output"}
 GATE = {"w_g": "gate.weight", "b_g": "gate.bias"}
 PEERS = {
-    "pool": Peer(attention="pooling", options={"kernel_size": "kernel_size", "subtract_input": "subtract_input"}),
-    "random_mixing": Peer(
-        attention="random_mixing", options={"max_len": "max_len", "scale": "scale"}, weights={"logits": "logits"}
-    ),
-    "token_reshape": Peer(attention="token_reshape", options={"stride": "stride", "revert": "revert"}),
+    "pool": Peer(attention="pooling"),
+    "random_mixing": Peer(attention="random_mixing", options={"scale": "scale"}),
+    "token_reshape": Peer(attention="token_reshape"),
     "shift": Peer(
         attention="shift",
-        options={"fill": "fill", "n_div": "n_div", "steps": "steps"},
         values={"linear_paper_channel0": "linear_paper"},  # the file has the steps themselves, too
-        weights={"steps": "steps"},
     ),
     "hsm": Peer(
         attention="hsm",
@@ -40,20 +32,14 @@ PEERS = {
         weights={"coef": "weights"},
     ),
     "softpick": Peer(attention="softpick", fixed={"eps": 1e-8}, gradient_atol=5e-5, gradient_rtol=1e-3),
-    "differential": Peer(
-        attention="differential",
-        options={"layer": "index"},
-        weights={f"lambda_{part}": f"lambda_{part}" for part in ("q1", "k1", "q2", "k2")} | {"norm_w": "scale"},
-    ),
+    "differential": Peer(attention="differential", options={"layer": "index"}, weights={"norm_w": "scale"}),
     "mlp_mixer": Peer(
         attention="mlp_mixer",
-        options={"hidden": "hidden", "max_len": "max_len"},
         fixed={"activation": "gelu_tanh"},
         weights={"w1": "inner.weight", "b1": "inner.bias", "w2": "outer.weight", "b2": "outer.bias"},
     ),
     "sliced_relu": Peer(
         attention="sliced_relu",
-        options={"variant": "variant", "scores": "scores"},
         weights={
             "score_w1": "score.0.weight",
             "score_b1": "score.0.bias",
@@ -63,31 +49,19 @@ PEERS = {
             "log_bandwidth": "bandwidth",
         },
     ),
-    "dense": Peer(
-        attention="matrix_dense",
-        fixed={"matrix": "dense"},
-        options={"max_len": "max_len"},
-        weights={"weight": "weight"},
-    ),
+    "dense": Peer(attention="matrix_dense", fixed={"matrix": "dense"}),
     "toeplitz": Peer(
         attention="matrix_toeplitz",
         fixed={"matrix": "toeplitz", "data_dependent": False},
-        options={"max_len": "max_len"},
-        weights={"forward_taps": "forward_taps", "reverse_taps": "reverse_taps"},
         layouts={"reverse_taps": lambda taps: taps[:, 1:]},  # the file has an unused first column
     ),
     "toeplitz_dd": Peer(
         attention="matrix_toeplitz_data",
         fixed={"matrix": "toeplitz", "data_dependent": True},
-        options={"max_len": "max_len", "taps": "taps"},
         weights={"tap_w": "taps.weight", "tap_b": "taps.bias"},
     ),
-    "low_rank_dd": Peer(
-        attention="matrix_low_rank",
-        fixed={"matrix": "low_rank", "data_dependent": True},
-        options={"rank": "rank", "max_len": "max_len"},
-    ),
-    "lion": Peer(attention="lion", options={"mask": "mask"}, weights={"decay": "decay"}),
+    "low_rank_dd": Peer(attention="matrix_low_rank", fixed={"matrix": "low_rank", "data_dependent": True}),
+    "lion": Peer(attention="lion"),
     "lion_selective": Peer(
         attention="lion_selective",
         fixed={"mask": "selective"},
@@ -106,7 +80,7 @@ PEERS = {
     ),
     "hydra": Peer(
         attention="hydra",
-        options={"d_state": "state", "expand": "expand", "head_dim": "head_channels", "kernel_size": "kernel_size"},
+        options={"d_state": "state", "head_dim": "head_channels"},
         fixed={"groups": 1},
         weights={
             "in_proj": "gate.weight value.weight states.weight steps.weight",
@@ -121,29 +95,18 @@ PEERS = {
         },
     ),
     "rala": Peer(
-        attention="rala",
-        options={"kernel_size": "kernel_size"},
-        fixed={"rope": False},
-        weights=GATE | {"lepe_w": "conv.weight", "lepe_b": "conv.bias"},
+        attention="rala", fixed={"rope": False}, weights=GATE | {"lepe_w": "conv.weight", "lepe_b": "conv.bias"}
     ),
     "polaformer": Peer(
         attention="polaformer",
-        options={"kernel_size": "kernel_size", "alpha": "alpha"},
         fixed={"positional": True},
         sizes={"pos": ("max_len", 0)},
-        weights=GATE
-        | {"pos": "positions", "scale": "scale", "power": "power", "dwc_w": "conv.weight", "dwc_b": "conv.bias"},
+        weights=GATE | {"pos": "positions", "dwc_w": "conv.weight", "dwc_b": "conv.bias"},
     ),
-    "agent": Peer(attention="agent", options={"agents": "agents"}, fixed={"kernel_size": 0, "position_bias": False}),
-    "espformer": Peer(
-        attention="espformer",
-        options={"tau": "tau", "temperature": "temperature"},
-        gradient_atol=5e-5,
-        gradient_rtol=1e-3,
-    ),
+    "agent": Peer(attention="agent", fixed={"kernel_size": 0, "position_bias": False}),
+    "espformer": Peer(attention="espformer", gradient_atol=5e-5, gradient_rtol=1e-3),
     "gmlp": Peer(
         attention="gmlp",
-        options={"max_len": "max_len"},
         fixed={"activation": "gelu"},
         weights={
             "w_in": "gated.weight value.weight",
@@ -205,16 +168,6 @@ def test_random_mixing_is_drawn_once_and_is_no_parameter() -> None:
     assert_close(weights.sum(1), torch.ones(9))
 
 
-@pytest.mark.parametrize("length", range(1, 17))
-def test_token_reshape_is_a_permutation_and_its_own_inverse(length: int) -> None:
-    for index in range(4):
-        layer = TokenReshape(make_spec(index=index))
-        v = torch.arange(length * 8.0).view(1, length, 8)
-        once = layer.mix(v)
-        assert sorted(once.flatten().tolist()) == v.flatten().tolist()
-        assert torch.equal(layer.mix(once), v)
-
-
 def test_token_reshape_joins_all_tokens_of_a_power_of_the_heads() -> None:
     before = torch.eye(16)
     for index in range(4):  # 2 heads: 16 tokens in 4 layers
@@ -233,24 +186,3 @@ def test_softpick_has_a_gradient_where_all_scores_are_very_low() -> None:
     out = layer.mix(tokens(4, batch=1), q, -q.detach())
     out.sum().backward()
     assert q.grad is not None and bool(q.grad.isfinite().all()) and not bool(out.any())
-
-
-def test_a_toeplitz_matrix_with_one_weight_shifts_every_channel() -> None:
-    layer = MatrixToeplitz(make_spec())
-    with torch.no_grad():
-        layer.forward_taps.zero_()
-        layer.reverse_taps.zero_()
-        layer.forward_taps[:, 3] = 1
-    v = tokens(11)
-    shift = Shift(make_spec(), steps="unit", fill="zero")
-    shift.steps.fill_(3)
-    assert_close(layer.mix(v), v + shift.mix(v) / (2 * 16**0.5))
-
-
-def test_circular_shift_is_that_of_csp() -> None:
-    node = load_option("attention", "csp_shift_only")
-    csp, shift = build_layer(node, make_spec()), Shift(make_spec(), steps="linear_paper", fill="circular")
-    x, padding = padded([tokens(n, batch=1)[0] for n in (1, 4, 9, 13)], 16)
-    assert_close(
-        csp.mix(x, given=BlockInputs(padding))[padding.mask], shift.mix(x, given=BlockInputs(padding))[padding.mask]
-    )

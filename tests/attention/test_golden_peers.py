@@ -6,16 +6,7 @@ from typing import cast
 
 import pytest
 import torch
-from support.golden_files import (
-    KINDS,
-    Peer,
-    cases,
-    check_peer,
-    file_names,
-    load,
-    operations,
-    peer_layer,
-)
+from support.golden_files import KINDS, Peer, cases, check_peer, file_names, load, operations, peer_layer
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -43,20 +34,13 @@ PEERS = {
     "softmax": Peer(attention="mha", gradient_atol=5e-5),  # large scores
     "linear": Peer(attention="linear"),
     "cosformer": Peer(attention="cosformer", options={"M": "max_len"}, gradient_atol=5e-5),
-    "performer": Peer(
-        attention="performer",
-        options={"kernel": "kernel", "features": "num_features"},
-        weights={"proj": "directions"},
-    ),
+    "performer": Peer(attention="performer", options={"features": "num_features"}, weights={"proj": "directions"}),
     "linformer": Peer(
-        attention="linformer",
-        options={"k": "num_slots", "share_kv": "share_kv", "max_len": "max_len"},
-        weights={"proj_k": "key_slots", "proj_v": "value_slots"},
+        attention="linformer", options={"k": "num_slots"}, weights={"proj_k": "key_slots", "proj_v": "value_slots"}
     ),
-    "local": Peer(attention="local", options={"block": "block_size", "block_layout": "block_layout"}),
+    "local": Peer(attention="local", options={"block": "block_size"}),
     "synthesizer": Peer(
         attention="synthesizer",
-        options={"mode": "mode", "mix_dot_product": "mix_dot_product"},
         sizes={
             "R": ("max_len", 2),
             "R1": ("rank", 2),
@@ -74,33 +58,23 @@ PEERS = {
             "syn_b2": "position_bias",
         },
     ),
-    "sinkhorn": Peer(attention="sinkformer", options={"n_it": "n_it"}),
+    "sinkhorn": Peer(attention="sinkformer"),
     "longformer": Peer(
         attention="longformer",
-        options={"back": "back", "ahead": "ahead", "global_tokens": "num_global"},
+        options={"global_tokens": "num_global"},
         values={str(list(range(count))): count for count in range(10)},  # only the first tokens can be global
         weights=linear_weights(GLOBAL),
     ),
     "bigbird": Peer(
         attention="bigbird",
         options={"block": "block_size", "random_blocks_per_row": "num_random"},
-        weights={"random_blocks": "random_blocks"},
         layouts={"random_blocks": new_blocks},
     ),
-    "sparse_fixed": Peer(
-        attention="sparse",
-        options={"block": "block_size", "c": "num_summary", "causal": "causal", "cls_open": "cls_open"},
-    ),
+    "sparse_fixed": Peer(attention="sparse", options={"block": "block_size", "c": "num_summary"}),
     "reformer": Peer(
         attention="reformer",
-        options={
-            "n_hashes": "num_hashes",
-            "n_buckets": "num_buckets",
-            "chunk_length": "chunk_length",
-            "wrap": "wrap",
-            "same_bucket_only": "same_bucket_only",
-        },
-        weights={"w_qk": "query.weight", "b_qk": "query.bias", "rotations": "rotations"},
+        options={"n_hashes": "num_hashes", "n_buckets": "num_buckets"},
+        weights={"w_qk": "query.weight", "b_qk": "query.bias"},
     ),
     "luna": Peer(
         attention="luna",

@@ -16,26 +16,15 @@ from sliceformer_lab.attention.samsa import SAMSA, proxy_weights
 from sliceformer_lab.attention.samsa_published import MAX_DERIVATIVE, ResidualScore
 from sliceformer_lab.config.compose import load_option
 
-OPTIONS = {  # golden option -> ours
-    "k": "sample_size",
-    "mode": "mode",
-    "proxy": "proxy",
-    "tau": "tau",
-    "noise_on_support": "noise_on_support",
-}
 SAID_ELSEWHERE = ("family", "op", "source", "candidate_order", "mask", "noise", "eval", "gradient_cap")
-
-
-def overrides(golden: dict[str, Any]) -> dict[str, Any]:
-    """The options of a golden file under our names; fails for a key that it does not know."""
-    return {OPTIONS[key]: value for key, value in golden.items() if key not in SAID_ELSEWHERE}
 
 
 def build(golden: dict[str, Any], arrays: Arrays) -> SAMSA:
     _, heads, _, head_dim = arrays["queries"].shape
     spec = LayerSpec(dim=heads * head_dim, num_heads=heads)
     is_capped = golden.get("gradient_cap") == MAX_DERIVATIVE
-    options = overrides(golden)
+    options = {key: value for key, value in golden.items() if key not in SAID_ELSEWHERE}
+    options["sample_size"] = options.pop("k")
     if is_capped:
         assert options.pop("proxy") == "pairwise"
     layer = build_layer(load_option("attention", "samsa_published" if is_capped else "samsa") | options, spec)

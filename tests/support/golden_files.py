@@ -34,7 +34,7 @@ Arrays = dict[str, Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """What an operation of a golden family is called here."""
+    """What an operation of a golden family is called here; names that are ours too are left out."""
 
     attention: str  # option of conf/attention
     options: Mapping[str, str] = field(default_factory=dict)  # golden option -> ours, or a size of the layer
@@ -105,13 +105,11 @@ def fill(layer: nn.Module, weight: Tensor, bias: Tensor | None) -> None:
 
 
 def peer_options(golden: Options, peer: Peer) -> Options:
-    """The options of a peer file under our names; fails for a key or a value that it does not know."""
+    """The options of a peer file under our names; building the attention refuses those that it does not have."""
     left = {key: value for key, value in golden.items() if key not in SAID_ELSEWHERE or key in peer.options}
     for key, only in peer.fixed.items():
         assert left.pop(key, only) == only, f"{golden['op']} has only {key}={only} here"
-    unknown = set(left) - set(peer.options)
-    assert not unknown, f"no translation for {unknown}"
-    return {peer.options[key]: peer.values.get(str(value), value) for key, value in left.items()}
+    return {peer.options.get(key, key): peer.values.get(str(value), value) for key, value in left.items()}
 
 
 def peer_layer(golden: Options, arrays: Arrays, peer: Peer) -> Attention:
@@ -133,15 +131,15 @@ def peer_layer(golden: Options, arrays: Arrays, peer: Peer) -> Attention:
     layer = build_layer(load_option("attention", peer.attention) | options, spec).eval()
     names = {f"{k}_{p}": f"{ours}.{kind}" for k, kind in KINDS.items() for p, ours in PROJECTIONS.items()}
     arrays = arrays | {key: layout(arrays[key]) for key, layout in peer.layouts.items()}
-    own = layer.state_dict()
+    own, computed = layer.state_dict(), dict(layer.named_buffers())
+    names |= {key: key for key in arrays if key in own or key in computed} | dict(peer.weights)
     found = {}
-    for key, ours in (names | dict(peer.weights)).items():
+    for key, ours in names.items():
         if key in arrays:
             stacked = ours.split()
             rows = [len(arrays[key])] if len(stacked) == 1 else [len(own[part]) for part in stacked]
             found |= dict(zip(stacked, arrays[key].split(rows), strict=True))
-    computed = dict(layer.named_buffers())  # those that are in no state
-    for name in set(found) & (set(computed) - set(own)):
+    for name in set(found) & (set(computed) - set(own)):  # those that are in no state
         computed[name].copy_(found.pop(name))
     zeros = {ours: torch.zeros_like(weight) for ours, weight in own.items() if ours.endswith("bias")}
     layer.load_state_dict(zeros | {ours: array.reshape(own[ours].shape) for ours, array in found.items()})
