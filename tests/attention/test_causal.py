@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.encoders import make_encoder
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import LayerSpec, build_layer
 from sliceformer_lab.attention.csp_causal import CSPCausal
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.schema import ConfigError
-from sliceformer_lab.encoder.factory import Encoder, build_encoder
 
 TOKENS = 11
 AHEAD = ("csp", "sliceformer", "mean", "performer")
@@ -74,16 +74,6 @@ def test_no_step_is_shorter_than_a_sorted_window_allows() -> None:
     assert int(causal_csp(group_size=4, shift="unit", window="sliding").steps.min()) == 0
 
 
-def encoder(attention: str, **options: object) -> Encoder:
-    torch.manual_seed(0)
-    nodes = (
-        load_option("encoder", "tiny") | options,
-        load_option("block", "transformer"),
-        load_option("attention", attention),
-    )
-    return build_encoder(*nodes, TOKENS, causal=True).eval()
-
-
 WITHOUT_QUERIES = ("csp_causal", "csp_causal_sliding", "random_permutation", "depthwise_conv")
 
 
@@ -93,7 +83,8 @@ WITHOUT_QUERIES = ("csp_causal", "csp_causal_sliding", "random_permutation", "de
     + [(name, "none") for name in WITHOUT_QUERIES],
 )
 def test_no_token_of_an_encoder_depends_on_a_later_one(attention: str, position: str) -> None:
-    model = encoder(attention, position=position)
+    given = {"position": position}
+    model = make_encoder(attention, {}, given, TOKENS, kind="transformer", causal=True).eval()
     x = torch.randn(2, TOKENS, model.options.dim, requires_grad=True)
     out = model(x)
     for last in (0, 4, TOKENS - 2):
@@ -116,6 +107,6 @@ def test_no_token_of_an_encoder_depends_on_a_later_one(attention: str, position:
     ],
 )
 def test_what_looks_ahead_is_refused_in_a_causal_encoder(attention: str, block: str, message: str) -> None:
-    node = load_option("block", block) | ({"norm": "batchnorm"} if block == "post_norm" else {})
+    norm = {"norm": "batchnorm"} if block == "post_norm" else {}
     with pytest.raises(ConfigError, match=f"^{message}$"):
-        build_encoder(load_option("encoder", "tiny"), node, load_option("attention", attention), TOKENS, causal=True)
+        make_encoder(attention, norm, kind=block, causal=True)

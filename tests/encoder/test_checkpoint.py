@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from support.encoders import make_encoder
 from torch import Tensor
 
 from sliceformer_lab.batch import Padding
-from sliceformer_lab.config.compose import load_option
-from sliceformer_lab.encoder.factory import Encoder, build_encoder
+from sliceformer_lab.encoder.factory import Encoder
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.measures.call_cost import saved_bytes
 
@@ -21,12 +21,14 @@ RANDOM_OR_STATEFUL = ("csp", "mha", "differential", "luna", "samsa", "samsa_publ
 
 
 def make(
-    checkpoint: bool, attention: str | dict[str, Any] = "csp", block: dict[str, Any] | None = None, **options: Any
+    checkpoint: bool,
+    attention: str = "csp",
+    block: dict[str, Any] | None = None,
+    mixer: dict[str, Any] | None = None,
+    **sizes: Any,
 ) -> Encoder:
-    torch.manual_seed(0)
-    encoder = {**load_option("encoder", "tiny"), **SIZES, **options, "checkpoint": checkpoint}
-    node = load_option("attention", attention) if isinstance(attention, str) else attention
-    return build_encoder(encoder, load_option("block", "transformer") | (block or {}), node, TOKENS).train()
+    encoder = SIZES | sizes | {"checkpoint": checkpoint}
+    return make_encoder(attention, block, encoder, TOKENS, kind="transformer", mixer=mixer).train()
 
 
 def trained(encoder: Encoder, padded: bool) -> list[Tensor]:
@@ -67,4 +69,4 @@ def test_batch_norm_and_a_performer_that_counts_steps_are_refused() -> None:
     with pytest.raises(ConfigError, match="TokenBatchNorm would count both"):
         make(True, block={"norm": "batchnorm"})
     with pytest.raises(ConfigError, match="Performer would count both"):
-        make(True, {**load_option("attention", "performer"), "redraw_every": 5})
+        make(True, "performer", mixer={"redraw_every": 5})

@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import pytest
 import torch
+from support.encoders import make_encoder
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -24,24 +25,6 @@ OPTIONS = EncoderOptions(dim=DIM, depth=2, num_heads=4, mlp_dim=128, position="n
 NORMS = ("layernorm", "rmsnorm", "scalenorm", "batchnorm")
 
 
-def make(
-    attention: str = "mha",
-    block: dict[str, Any] | None = None,
-    encoder: dict[str, Any] | None = None,
-    max_len: int = TOKENS,
-    grid: tuple[int, int] | None = None,
-    kind: str = "vit",
-) -> Encoder:
-    torch.manual_seed(0)
-    return build_encoder(
-        load_option("encoder", "tiny") | (encoder or {}),
-        load_option("block", kind) | (block or {}),
-        load_option("attention", attention),
-        max_len,
-        grid=grid,
-    )
-
-
 def tokens(batch: int = 3, length: int = TOKENS) -> Tensor:
     return torch.randn(batch, length, DIM, generator=torch.Generator().manual_seed(1))
 
@@ -55,20 +38,20 @@ def first_block(encoder: Encoder) -> Any:
 
 
 def test_pre_norm_block_adds_to_the_input_tokens() -> None:
-    block, x = first_block(make("random_permutation")), tokens()
+    block, x = first_block(make_encoder("random_permutation")), tokens()
     h = x + block.attention(block.norm1(x))
     assert_close(block(x), h + block.mlp(block.norm2(h)))
 
 
 def test_post_norm_block_normalises_each_sum() -> None:
-    block, x = first_block(make(block={"norm_first": False, "activation": "relu"})), tokens()
+    block, x = first_block(make_encoder(block={"norm_first": False, "activation": "relu"})), tokens()
     h = block.norm1(x + block.attention(x))
     assert_close(block(x), block.norm2(h + block.mlp(h)))
     assert isinstance(block.mlp.act, nn.ReLU)
 
 
 def test_rezero_starts_as_the_identity_and_scales_both_branches() -> None:
-    encoder, x = make(block={"residual": "rezero_shared"}), tokens()
+    encoder, x = make_encoder(block={"residual": "rezero_shared"}), tokens()
     block = first_block(encoder)
     assert_close(block(x), x)
     block.gain.data.fill_(0.5)
@@ -77,15 +60,15 @@ def test_rezero_starts_as_the_identity_and_scales_both_branches() -> None:
 
 
 def test_without_skip_connections_a_branch_takes_the_place_of_its_input() -> None:
-    block, x = first_block(make("csp", block={"residual": "none"})), tokens()
+    block, x = first_block(make_encoder("csp", block={"residual": "none"})), tokens()
     h = block.attention(block.norm1(x))
     assert_close(block(x), block.mlp(block.norm2(h)))
     with pytest.raises(ConfigError, match="choose drop_path=0"):
-        make(block={"residual": "none"}, encoder={"drop_path": 0.1})
+        make_encoder(block={"residual": "none"}, encoder={"drop_path": 0.1})
 
 
 def test_shared_rezero_is_one_parameter_of_the_encoder() -> None:
-    encoder, plain, x = make(block={"residual": "rezero_shared"}), make(), tokens()
+    encoder, plain, x = make_encoder(block={"residual": "rezero_shared"}), make_encoder(), tokens()
     assert encoder.gain is not None and encoder.gain.item() == 0 and getattr(encoder.gain, "no_decay", False)
     assert len(list(encoder.parameters())) == len(list(plain.parameters())) + 1
     assert {"gain", "blocks.0.gain", "blocks.1.gain"} <= encoder.state_dict().keys()  # as in checkpoints of old runs
@@ -95,7 +78,7 @@ def test_shared_rezero_is_one_parameter_of_the_encoder() -> None:
 
 
 def test_drop_path_grows_linearly_and_drops_whole_samples() -> None:
-    encoder = make(encoder={"depth": 3, "drop_path": 0.5})
+    encoder = make_encoder(encoder={"depth": 3, "drop_path": 0.5})
     assert [block.drop_path.drop_prob for block in encoder.blocks] == [0.0, 0.25, 0.5]  # type: ignore[union-attr]
     dropped = encoder.blocks[2].drop_path(torch.ones(64, 4, 8))  # type: ignore[operator]
     assert set(dropped.unique().tolist()) == {0.0, 2.0}
@@ -104,14 +87,14 @@ def test_drop_path_grows_linearly_and_drops_whole_samples() -> None:
 
 
 def test_dropouts_are_where_the_options_put_them() -> None:
-    encoder = make(encoder={"dropout": 0.1, "embed_dropout": 0.2, "attention_dropout": 0.3})
+    encoder = make_encoder(encoder={"dropout": 0.1, "embed_dropout": 0.2, "attention_dropout": 0.3})
     block = first_block(encoder)
     assert (block.dropout.p, block.mlp.drop1.p, block.mlp.drop2.p) == (0.1, 0.1, 0.1)
     assert (encoder.embed_dropout.p, block.attention.spec.attention_dropout) == (0.2, 0.3)
 
 
 def test_final_norm_comes_last() -> None:
-    with_norm, without, x = make(block={"final_norm": True}), make(), tokens()
+    with_norm, without, x = make_encoder(block={"final_norm": True}), make_encoder(), tokens()
     with_norm.load_state_dict(without.state_dict(), strict=False)
     assert with_norm.norm is not None and without.norm is None
     assert_close(with_norm(x), nn.functional.layer_norm(without(x), (DIM,)))
@@ -158,7 +141,7 @@ PADDED: list[tuple[str, str, dict[str, Any]]] = [
 def test_padding_does_not_change_real_tokens_and_leaves_zeros(
     block: str, attention: str, options: dict[str, Any]
 ) -> None:
-    encoder, real = make(attention, options, {"position": "none"}, kind=block), tokens()[:, :10]
+    encoder, real = make_encoder(attention, options, {"position": "none"}, kind=block), tokens()[:, :10]
     for training in (True, False):
         alone = encoder.train(training)(real)
         for extra in (1, 6):
@@ -172,7 +155,7 @@ def test_padding_does_not_change_real_tokens_and_leaves_zeros(
 
 @pytest.mark.parametrize("final_norm", [True, False])
 def test_every_block_and_the_output_get_zeros_on_padding(final_norm: bool) -> None:
-    encoder = make(block={"final_norm": final_norm}, encoder={"depth": 3})
+    encoder = make_encoder(block={"final_norm": final_norm}, encoder={"depth": 3})
     first_block(encoder)
     seen: list[Tensor] = []
     for block in encoder.blocks:
@@ -204,31 +187,27 @@ def test_batchnorm_takes_its_statistics_from_real_tokens() -> None:
 
 def test_more_tokens_than_max_len_are_refused() -> None:
     with pytest.raises(ValueError, match="17 tokens are more than the 16"):
-        make()(tokens(length=TOKENS + 1))
+        make_encoder()(tokens(length=TOKENS + 1))
 
 
 def position_of(kind: str, **options: Any) -> Tensor:
     """What a position adds to tokens of zeros, (N, C)."""
-    encoder = make(encoder={"position": kind}, **options)
+    encoder = make_encoder(encoder={"position": kind}, **options)
     assert encoder.position is not None
     zero = torch.zeros(1, encoder.max_len, DIM)
     return encoder.position(zero)[0]  # type: ignore[no-any-return]
 
 
 def test_learned_positions_are_one_row_per_token_and_never_decayed() -> None:
-    encoder = make(max_len=5)
+    encoder = make_encoder(max_len=5)
     assert encoder.position is not None
     assert encoder.position.table.shape == (1, 5, DIM) and getattr(encoder.position.table, "no_decay", False)
     x = tokens(length=3)
     assert_close(encoder.position(x), x + encoder.position.table[:, :3])
 
 
-def angle(coordinate: int, channel: int, width: int) -> float:
-    return coordinate / math.pow(10000, 2 * (channel // 2) / width)
-
-
 def wave(coordinate: int, channel: int, width: int) -> float:
-    phase = angle(coordinate, channel, width)
+    phase = coordinate / math.pow(10000, 2 * (channel // 2) / width)
     return math.cos(phase) if channel % 2 else math.sin(phase)
 
 
@@ -264,24 +243,24 @@ def test_sincos2d_shares_the_channels_between_row_and_column_and_spares_the_pref
 )
 def test_impossible_options_are_refused_in_one_sentence(encoder: dict[str, Any], attention: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as error:
-        make(attention, encoder=encoder)
+        make_encoder(attention, encoder=encoder)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(("block", "attention"), [("mega", "luna"), ("set", "csp"), ("set", "hybrid")])
 def test_an_attention_that_a_block_has_no_place_for_is_refused(block: str, attention: str) -> None:
     with pytest.raises(ConfigError, match=r"attention: \w+ has a place for .*, and \w+ is none of them"):
-        make(attention, kind=block)
+        make_encoder(attention, kind=block)
 
 
 def test_rope_reaches_the_attention_and_adds_nothing() -> None:
-    encoder = make(encoder={"position": "rope"}, grid=(4, 4))
+    encoder = make_encoder(encoder={"position": "rope"}, grid=(4, 4))
     spec = first_block(encoder).attention.spec
     assert encoder.position is None and spec.rope and spec.grid == (4, 4) and spec.num_prefix == 0
 
 
 def test_layers_have_their_index_and_the_depth() -> None:
-    specs = [block.attention.spec for block in make(encoder={"depth": 3}).blocks]  # type: ignore[union-attr]
+    specs = [block.attention.spec for block in make_encoder(encoder={"depth": 3}).blocks]  # type: ignore[union-attr]
     assert [(s.index, s.depth, s.max_len) for s in specs] == [(0, 3, 16), (1, 3, 16), (2, 3, 16)]  # type: ignore[union-attr]
 
 
@@ -325,11 +304,15 @@ def test_only_cls_pooling_needs_a_cls_token() -> None:
     assert [m for m in get_args(PoolMode) if Pool(m, OPTIONS).needs_cls] == ["cls"]
 
 
-def test_reference_pooling_is_refused_for_an_attention_without_one() -> None:
-    attention = first_block(make()).attention
-    Pool("mean", OPTIONS).check(attention)
-    with pytest.raises(ConfigError, match=r"pool=ref_min .* MHA does not"):
-        Pool("ref_min", OPTIONS).check(attention)
+@pytest.mark.parametrize(
+    ("attention", "message"),
+    [("mha", "MHA does not"), ("csp", r"CSP does not; .* attention\.reference=channel0")],
+)
+def test_reference_pooling_is_refused_for_an_attention_that_follows_no_channel(attention: str, message: str) -> None:
+    layer = first_block(make_encoder(attention)).attention
+    Pool("mean", OPTIONS).check(layer)
+    with pytest.raises(ConfigError, match=f"pool=ref_min .* {message}"):
+        Pool("ref_min", OPTIONS).check(layer)
 
 
 @pytest.mark.parametrize(
@@ -345,7 +328,7 @@ def test_the_encoder_shows_the_channel_its_last_sort_follows(
     block: str, attention: str, norm_first: bool | None
 ) -> None:
     options = {} if norm_first is None else {"norm_first": norm_first}
-    encoder, x = make(attention, options, {"position": "none"}, kind=block), tokens()
+    encoder, x = make_encoder(attention, options, {"position": "none"}, kind=block), tokens()
     padding = Padding.from_lengths(torch.tensor([16, 3, 9]), TOKENS)
     out, reference = encoder.with_reference(x, padding)
     seen: list[Tensor] = []
@@ -359,15 +342,10 @@ def test_the_encoder_shows_the_channel_its_last_sort_follows(
     ("kind", "block"), [("mega", {"hidden_dropout": 0.5, "norm": "batchnorm"}), ("vit", {"norm": "batchnorm"})]
 )
 def test_the_reference_channel_is_that_of_the_same_training_pass(kind: str, block: dict[str, Any]) -> None:
-    encoder = make("csp_reference", block, {"position": "none"}, kind=kind).train()
+    encoder = make_encoder("csp_reference", block, {"position": "none"}, kind=kind).train()
     sorted_values: list[Tensor] = []
     with encoder.attentions[-1].observed(lambda v, _: sorted_values.append(v[..., 0].detach())):
         reference = encoder.with_reference(tokens())[1]
     assert_close(reference, sorted_values[-1])
     counts = [int(count) for name, count in encoder.named_buffers() if name.endswith("num_batches_tracked")]
     assert set(counts) == {1}
-
-
-def test_reference_pooling_is_refused_for_a_sort_that_follows_none() -> None:
-    with pytest.raises(ConfigError, match=r"CSP does not; choose .* attention\.reference=channel0"):
-        Pool("ref_max", OPTIONS).check(first_block(make("csp")).attention)

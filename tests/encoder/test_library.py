@@ -1,9 +1,7 @@
-"""Use from a notebook: the public names, loaded on first use."""
+"""Use from a notebook: the public names."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -12,20 +10,6 @@ import torch
 import sliceformer_lab
 from sliceformer_lab.attention.csp import CSP
 from sliceformer_lab.config.schema import ConfigError
-
-FIRST_USE = """
-import sys
-from typing import Any
-import sliceformer_lab
-dir(sliceformer_lab)
-print("torch" in sys.modules)
-print(type(sliceformer_lab.build_attention("csp", dim=8, num_heads=2, max_len=4)).__name__)
-"""
-
-
-def test_a_fresh_import_has_no_torch() -> None:
-    done = subprocess.run([sys.executable, "-c", FIRST_USE], capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["False", "CSP"], done.stderr
 
 
 def test_attention_is_the_named_one_with_the_overrides() -> None:

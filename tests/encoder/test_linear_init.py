@@ -6,20 +6,19 @@ from typing import Any
 
 import pytest
 import torch
+from support.encoders import make_encoder
 from support.plans import build_data, build_task
 from torch import Tensor, nn
 
-from sliceformer_lab.config.compose import compose_job, compose_root, load_option
-from sliceformer_lab.encoder.factory import Encoder, build_encoder
+from sliceformer_lab.config.compose import compose_job, compose_root
+from sliceformer_lab.encoder.factory import Encoder
 
 DIM, MLP = 64, 192
 
 
 def encoder(attention: str = "mha", **options: Any) -> Encoder:
-    torch.manual_seed(0)
     sizes = {"dim": DIM, "depth": 2, "num_heads": 4, "mlp_dim": MLP, "position": "none", **options}
-    nodes = load_option("encoder", "tiny") | sizes, load_option("block", "lra")
-    return build_encoder(*nodes, load_option("attention", attention), 16)
+    return make_encoder(attention, {}, sizes, kind="lra")
 
 
 def named_weights(module: nn.Module, ending: str) -> dict[str, Tensor]:

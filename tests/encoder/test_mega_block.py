@@ -1,4 +1,4 @@
-"""MEGA's block: its widths, its dropouts, its cost and the attentions that fill it."""
+"""MEGA's block and its moving average: widths, dropouts, cost, extreme decays and the attentions that fill it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from omegaconf import OmegaConf
+from support.encoders import make_encoder
 from support.plans import build_task
 from support.runs import small_config
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from sliceformer_lab.attention.contract import CallCounter
 from sliceformer_lab.config.compose import CONF_DIR, load_option
 from sliceformer_lab.config.schema import ConfigError, locate
 from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.encoder.ema import DampedEMA
 from sliceformer_lab.encoder.factory import Encoder, build_encoder
 from sliceformer_lab.encoder.mega_block import MegaBlock
 
@@ -32,13 +34,7 @@ def make(
     mixer: dict[str, Any] | None = None,
     **block: Any,
 ) -> Encoder:
-    torch.manual_seed(0)
-    return build_encoder(
-        load_option("encoder", "tiny") | {"position": "none"} | (encoder or {}),
-        load_option("block", "mega") | block,
-        load_option("attention", attention) | (mixer or {}),
-        max_len,
-    )
+    return make_encoder(attention, block, {"position": "none"} | (encoder or {}), max_len, kind="mega", mixer=mixer)
 
 
 def first_block(encoder: Encoder) -> Any:
@@ -131,3 +127,20 @@ def test_every_attention_that_is_not_refused_fills_the_block() -> None:
             encoder(tokens()).square().sum().backward()
             without = [n for n, p in encoder.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
             assert not without, f"{file.stem}: {without}"
+
+
+def test_average_is_finite_where_a_decay_is_zero() -> None:
+    layer = DampedEMA(DIM, 5, bidirectional=True, truncation=None)
+    layer.delta.data.fill_(1e3)
+    layer.alpha.data.fill_(1e3)
+    out = layer(tokens(7))
+    out.sum().backward()
+    assert out.isfinite().all() and all(p.grad is not None and p.grad.isfinite().all() for p in layer.parameters())
+
+
+def test_average_keeps_its_precision_under_autocast() -> None:
+    layer, x = DampedEMA(DIM, 5, bidirectional=True, truncation=None), tokens(64)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        averaged, of_bf16 = layer(x), layer(x.bfloat16())
+    assert_close(averaged, layer(x))
+    assert_close(of_bf16, layer(x.bfloat16().float()), atol=0.05, rtol=0.02)
