@@ -12,7 +12,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.devices import DEVICES
-from test_permute import BITS, assert_same_bits, awkward
+from test_permute import BITS, assert_same_bits, awkward, calls
 from torch import Tensor
 from torch.autograd import forward_ad
 
@@ -26,33 +26,6 @@ ISAS = getattr(choice.load_backend("cpu"), "isas", ()) if "cpu" in available_bac
 RUNS: list[Any] = [("plain", "cpu"), *((f"cpu {isa}", "cpu") for isa in ISAS)]
 RUNS += [pytest.param(name, "cuda", marks=pytest.mark.gpu) for name in ("plain", "triton")]
 every_backend = pytest.mark.parametrize(("backend", "device"), RUNS)
-
-
-@st.composite
-def calls(draw: st.DrawFn, group_sizes: tuple[int | None, ...]) -> dict[str, Any]:
-    """Values and every argument of one call."""
-    batch, channels = draw(st.integers(1, 3)), draw(st.sampled_from([1, 2, 5, 16, 19, 37]))
-    num_tokens = draw(st.one_of(st.integers(1, 12), st.sampled_from([16, 31, 64, 100, 257])))
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
-    dtype = draw(st.sampled_from(list(BITS)))
-    group_size = draw(st.sampled_from(group_sizes))
-    num_windows = 1 if group_size is None else -(-num_tokens // group_size)
-    shape = (batch, num_tokens, channels)
-    values = {
-        "awkward": awkward(generator, *shape, dtype=dtype),
-        "ties": torch.randint(1, 4, shape, generator=generator).to(dtype),
-        "normal": torch.randn(shape, generator=generator).to(dtype),
-    }
-    per_window = torch.rand(num_windows, channels, generator=generator) < 0.5
-    return {
-        "v": values[draw(st.sampled_from(["awkward", *values]))],
-        "cotangent": torch.randn(shape, generator=generator).to(dtype),
-        "steps": draw(st.sampled_from([None, torch.randint(0, 2 * num_tokens, (channels,), generator=generator)])),
-        "group_size": group_size,
-        "lengths": draw(st.sampled_from([None, torch.randint(1, num_tokens + 1, (batch,), generator=generator)])),
-        "descending": draw(st.sampled_from([False, False, True, per_window[0], per_window])),
-        "reference": draw(st.sampled_from([False, False, True])),
-    }
 
 
 @contextmanager
@@ -97,7 +70,8 @@ def assert_equals_reference(backend: str, device: str, call: dict[str, Any]) -> 
 def test_values_and_gradients_equal_the_reference(
     backend: str, device: str, group_sizes: tuple[int | None, ...], data: st.DataObject
 ) -> None:
-    call = data.draw(calls(group_sizes))
+    tokens = st.one_of(st.integers(1, 12), st.sampled_from([16, 31, 64, 100, 257]))
+    call = data.draw(calls(group_sizes, tokens, (1, 2, 5, 16, 19, 37)))
     assume(takes(backend, call["v"].to(device), call["group_size"]))
     assert_equals_reference(backend, device, call)
 
