@@ -41,6 +41,12 @@ def test_attention_keeps_the_contract(name: str) -> None:
     assert broken_rules(name) == {}
 
 
+def test_every_attention_builds_without_memory() -> None:
+    with torch.device("meta"):
+        layers = [build_layer(load_option("attention", name), make_spec()) for name in NAMES]
+    assert all(parameter.is_meta for layer in layers for parameter in layer.parameters())
+
+
 @pytest.fixture
 def _exact(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Convolutions in float32: cuDNN rounds their inputs to 10 bits by default, more than the contract tolerates."""

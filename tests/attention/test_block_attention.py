@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -126,62 +125,8 @@ def test_equals_mha_where_the_pattern_covers_everything(name: str, options: dict
     assert_close(layer(x, padding)[padding.mask], mha_like(layer)(x, padding)[padding.mask])
 
 
-def test_global_tokens_attend_to_all_through_their_own_projections() -> None:
-    layer, x = build("longformer_cls", back=1, ahead=1, num_global=2), tokens(N)
-    with torch.no_grad():
-        for name in ("query", "key", "value"):
-            getattr(layer, f"global_{name}").load_state_dict(getattr(layer, name).state_dict())
-    expected = mha_like(layer)(x)[:, :2]
-    assert_close(layer(x)[:, :2], expected)
-    torch.nn.init.zeros_(layer.global_value.weight)
-    torch.nn.init.zeros_(layer.global_value.bias)
-    assert_close(layer(x)[:, :2], layer.out.bias.expand(2, 2, -1))
-
-
 def test_global_tokens_may_be_more_than_there_are() -> None:
     assert build("longformer_cls", num_global=5)(tokens(3)).isfinite().all()
-
-
-def test_reformer_with_one_bucket_and_one_chunk_is_attention_to_all_others() -> None:
-    layer, x = build("reformer", chunk_length=N, num_hashes=2, same_bucket_only=True), tokens(N, batch=1)
-    with torch.no_grad():
-        layer.rotations.zero_()  # every token falls into the first bucket
-    q = heads(layer.project(x)[1])
-    scores = q @ F.normalize(q, dim=-1).mT / q.shape[-1] ** 0.5
-    others = scores.masked_fill(torch.eye(N, dtype=torch.bool), -torch.inf).softmax(-1)
-    assert_close(layer(x)[0], output(layer, x, others))
-
-
-def test_sorting_of_real_blocks_is_doubly_stochastic() -> None:
-    layer = build("sinkhorn", block_size=4, num_iters=50)
-    keys, real = torch.randn(2, HEADS, 6, 4, 4), torch.tensor([[[True] * 6], [[True] * 2 + [False] * 4]])
-    mixture = layer.sorting(keys, real)
-    assert_close(mixture.sum(dim=-1), torch.ones(2, HEADS, 6))
-    assert_close(mixture.sum(dim=-2), torch.ones(2, HEADS, 6), atol=1e-4, rtol=0)
-    assert_close(mixture[1, :, 2:], torch.eye(6)[2:].expand(HEADS, -1, -1))
-
-
-def test_random_blocks_come_from_the_seed_and_stay() -> None:
-    drawn = [build("bigbird", block_size=2, num_random=3).random_blocks for _ in range(2)]
-    assert torch.equal(*drawn)
-    torch.manual_seed(1)
-    other = build_layer(load_option("attention", "bigbird") | {"block_size": 2}, make_spec(max_len=N))
-    assert not torch.equal(drawn[0], other.random_blocks)
-    assert "random_blocks" in other.state_dict()
-
-
-def test_an_open_cls_token_attends_to_all_and_the_others_as_before() -> None:
-    options = {"block_size": 5, "num_summary": 0, "causal": True}
-    closed, opened, x = build("sparse", **options), build("sparse", **options, cls_open=True), tokens(N)
-    assert_close(opened(x)[:, 1:], closed(x)[:, 1:])
-    assert_close(opened(x)[:, 0], mha_like(opened)(x)[:, 0])
-
-
-def test_strided_blocks_have_every_so_many_th_token() -> None:
-    layer = build("local", block_size=3, block_layout="strided_lra")
-    place = torch.arange(N) % (N // 3 + 1)
-    together = (place[:, None] == place)[None]
-    assert_close(layer.implied_map(tokens(N, batch=1))[0], weights(layer, tokens(N, batch=1), together))
 
 
 def test_blocks_of_one_token_keep_every_value() -> None:

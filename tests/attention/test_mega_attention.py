@@ -36,11 +36,6 @@ def test_each_head_is_an_attention_of_one_head(function: str, chunk_size: int | 
     assert_close(both.mix(v, q, k), torch.cat(alone, dim=-1))
 
 
-def test_only_chunks_make_it_linear() -> None:
-    assert "N^2" in mega(2).complexity
-    assert mega(2, chunk_size=5).complexity == "N C G"
-
-
 def test_without_a_bias_there_may_be_more_tokens_than_max_len() -> None:
     x = tokens(13)
     assert mega(2, z_dim=8, relative_bias=False).mix(x, x, x).shape == (2, 13, 8)

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from sliceformer_lab.attention import Attention, LayerSpec
-from sliceformer_lab.attention.base import BlockInputs
-from sliceformer_lab.attention.csp import CSP, reach_of_shifts
+from sliceformer_lab.attention import LayerSpec
+from sliceformer_lab.attention.csp import CSP
+from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.attention.permutation import PermutationAttention
 from sliceformer_lab.attention.sliceformer import Sliceformer
 from sliceformer_lab.batch import Padding
@@ -24,62 +24,7 @@ def make(cls: type[PermutationAttention], *, spec: dict[str, Any] | None = None,
     return cls(LayerSpec(**(sizes | (spec or {}))), **options).eval()
 
 
-OPERATORS = [
-    pytest.param(CSP, {}, id="csp"),
-    pytest.param(CSP, {"group_size": 5, "order": "descend"}, id="csp_short_last_window"),
-    pytest.param(CSP, {"shift": "exp_code", "group_size": 4, "order": "random"}, id="csp_random_order"),
-    pytest.param(CSP, {"shift": "head_block", "group_size": 1}, id="csp_head_block"),
-    pytest.param(CSP, {"group_size": 3, "reference": "channel0"}, id="csp_reference"),
-    pytest.param(CSP, {"group_size": None, "inner_mult": 2}, id="csp_complete_wide"),
-    pytest.param(CSP, {"grid": True, "group_size": 4, "shift": "linear_coprime"}, id="csp_grid"),
-    pytest.param(CSP, {"grid": True, "group_size": 2, "reference": "channel0"}, id="csp_grid_reference"),
-    pytest.param(Sliceformer, {}, id="sliceformer"),
-    pytest.param(Sliceformer, {"order": "interleave"}, id="sliceformer_interleave"),
-    pytest.param(
-        Sliceformer,
-        {"order": "interleave", "interleave_rule": "block", "interleave_scope": "head"},
-        id="sliceformer_interleave_published",
-    ),
-    pytest.param(Sliceformer, {"order": "max_exchange"}, id="sliceformer_max"),
-    pytest.param(Sliceformer, {"reference": "channel0"}, id="sliceformer_reference"),
-]
 PADDING = Padding.from_lengths(torch.tensor([12, 7, 1]), 12)
-
-
-@pytest.mark.parametrize("padding", [None, PADDING], ids=["full", "ragged"])
-@pytest.mark.parametrize(("cls", "options"), OPERATORS)
-def test_implied_maps_are_permutations_that_give_the_mix(
-    cls: type[PermutationAttention], options: dict[str, Any], padding: Padding | None
-) -> None:
-    layer, x = make(cls, **options), torch.randn(3, 12, 8)
-    maps = layer.implied_map(x, padding)
-    v = layer.value(x)
-    real = torch.ones(3, 12) if padding is None else padding.mask.float()
-    assert set(maps.unique().tolist()) == {0.0, 1.0}
-    for axis in (2, 3):
-        assert torch.equal(maps.sum(dim=axis), real[:, None].expand(3, layer.width, 12))
-    assert_close(maps @ maps.mT, torch.diag_embed(real)[:, None].expand_as(maps))
-    assert_close(torch.einsum("bcij,bjc->bic", maps, v), layer.mix(v, given=BlockInputs(padding)))
-
-
-@pytest.mark.parametrize("cls", [CSP, Sliceformer])
-def test_reference_channel_stays_and_all_channels_share_its_order(cls: type[PermutationAttention]) -> None:
-    size = {"group_size": 4, "shift": "power_paper"} if cls is CSP else {}
-    layer, x = make(cls, reference="channel0", spec={"index": 2}, **size), torch.randn(2, 12, 8)
-    mixed = layer.mix(layer.value(x))
-    assert torch.equal(mixed[..., 0], layer.reference_channel(layer.value(x)))
-    ranks = mixed.unflatten(1, (-1, 4 if cls is CSP else 12)).argsort(dim=2).argsort(dim=2)
-    assert torch.equal(ranks, ranks[..., :1].expand_as(ranks))
-
-
-@pytest.mark.parametrize(("cls", "one_window"), [(CSP, {"group_size": None}), (Sliceformer, {})])
-def test_an_aligned_complete_sort_moves_with_its_tokens(
-    cls: type[PermutationAttention], one_window: dict[str, Any]
-) -> None:
-    layer, v, order = make(cls, reference="channel0", **one_window), torch.randn(2, 12, 8), torch.randperm(12)
-    assert torch.equal(layer.mix(v[:, order]), layer.mix(v)[:, order])
-    assert not layer.order_sensitive
-    assert make(cls, **one_window).order_sensitive
 
 
 def test_max_exchange_of_infinitely_small_values_does_not_reach_into_padding() -> None:
@@ -105,12 +50,6 @@ def test_random_directions_follow_the_seed_and_travel_in_checkpoints() -> None:
     assert not torch.equal(layer.mix(v), other.mix(v))
     other.load_state_dict(layer.state_dict())
     assert torch.equal(layer.mix(v), other.mix(v))
-
-
-@pytest.mark.parametrize(("cls", "options"), OPERATORS)
-def test_steps_and_columns_are_no_state(cls: type[PermutationAttention], options: dict[str, Any]) -> None:
-    buffers = {"directions"} if options.get("order") == "random" else set()
-    assert set(make(cls, **options).state_dict()) == {"value.weight", "value.bias", "out.weight", "out.bias"} | buffers
 
 
 def test_dropout_acts_on_the_weights_of_the_bias_in_training_only() -> None:
@@ -144,12 +83,6 @@ def test_only_an_aligned_sort_has_a_reference_channel() -> None:
         make(CSP).reference_channel(torch.zeros(1, 12, 8))
 
 
-def test_layers_build_on_the_meta_device() -> None:
-    with torch.device("meta"):
-        layers: list[Attention] = [make(cls, **options) for cls, options in (p.values for p in OPERATORS)]
-    assert all(layer.out.weight.is_meta for layer in layers)
-
-
 GRID = {"grid": (4, 6), "num_prefix": 1, "max_len": 25}
 ALONG_CURVE = token_order("hilbert", (4, 6))
 HILBERT = {"token_order": None if ALONG_CURVE is None else tuple(ALONG_CURVE.tolist())}
@@ -164,6 +97,21 @@ def test_grid_rolls_rows_and_columns_whatever_the_order_of_the_patches(order: di
     rolled = [pictures[..., c].roll((c // 6, c % 6), dims=(1, 2)) for c in range(8)]
     assert torch.equal(mixed[:, 1:], torch.stack(rolled, dim=-1).flatten(1, 2)[:, places])
     assert torch.equal(mixed[:, :1], cls_token)
+
+
+@pytest.mark.parametrize("options", [{"group_size": 4, "shift": "linear_coprime"}, {"reference": "channel0"}], ids=str)
+def test_grid_moves_every_real_token_to_one_place_and_has_no_state(options: dict[str, Any]) -> None:
+    padding = Padding.from_lengths(torch.tensor([25, 7, 2]), 25)
+    with torch.device("meta"):
+        make(CSP, spec=GRID, grid=True, **options)
+    layer, x = make(CSP, spec=GRID, grid=True, **options), torch.randn(3, 25, 8)
+    assert set(layer.state_dict()) == {"value.weight", "value.bias", "out.weight", "out.bias"}
+    for pad in (None, padding):
+        maps, real = layer.implied_map(x, pad), torch.ones(3, 25) if pad is None else pad.mask.float()
+        for axis in (2, 3):
+            assert torch.equal(maps.sum(dim=axis), real[:, None].expand(3, layer.width, 25))
+        v = layer.value(x)
+        assert_close(torch.einsum("bcij,bjc->bic", maps, v), layer.mix(v, given=BlockInputs(pad)))
 
 
 def test_grid_sorts_squares_of_four_patches() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from support import task_modules
@@ -14,8 +12,6 @@ from support.run_folders import write_runs
 from torch import Tensor
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.commands.report.lines import lines
-from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.config.compose import compose_job, load_option
 from sliceformer_lab.encoder.embed import ImageEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
@@ -163,29 +159,8 @@ def test_a_run_s_spec_does_not_name_the_order_so_that_reports_keep_one_table(tas
     assert len({spec.name for spec in specs}) == 1
 
 
-def runs(folder: Path, attention: str, order: str, *accuracies: float | None) -> None:
-    write_runs(folder / f"{attention}-{order}", attention, *accuracies, options={"data.token_order": order})
-
-
-def test_the_report_keeps_orders_in_one_table_and_the_drop_is_its_difference(tmp_path: Path) -> None:
-    raster = np.array([0.90, 0.91, 0.92])
-    runs(tmp_path, "csp", "raster", *raster)
-    runs(tmp_path, "csp", "hilbert", *(raster - 0.01))
-    runs(tmp_path, "csp", "random_fixed", *(raster - 0.05), None)
-    runs(tmp_path, "mha", "raster", *raster)
-    options: dict[str, Any] = {"folder": str(tmp_path), "by": ["data.token_order"]}
-    (table,) = tables(collect(tmp_path), options["by"], None)
-    found = {(line.row.label, *line.row.factors): line for line in lines(table, ReportOptions(**options))}
-    assert len(found) == 4
-    for order, drop in (("hilbert", -0.01), ("random_fixed", -0.05)):
-        test = found["csp", order].test
-        assert test is not None and test.against == "csp raster" and test.pairs == 3
-        assert test.difference == pytest.approx(drop)
-    assert found["csp", "random_fixed"].statuses == {"ok": 3, "failed": 1}
-
-
 def test_a_run_that_failed_in_an_order_of_its_own_is_in_the_table_of_the_others(tmp_path: Path) -> None:
-    runs(tmp_path, "csp", "raster", 0.9, 0.8)
-    runs(tmp_path, "csp", "hilbert", None)
+    for order, accuracies in (("raster", (0.9, 0.8)), ("hilbert", (None,))):
+        write_runs(tmp_path / order, "csp", *accuracies, options={"data.token_order": order})
     (table,) = tables(collect(tmp_path), (), None)
     assert [row.label for row in table.rows] == ["csp", "csp data.token_order=hilbert"]

@@ -1,30 +1,17 @@
-"""Lines of a run's progress."""
+"""Lines of a run's progress, and its speed."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.plans import run
-from support.runs import small_config
 
 from sliceformer_lab.callbacks import progress
 from sliceformer_lab.callbacks.progress import EpochLines
+from sliceformer_lab.callbacks.throughput import Throughput
 from sliceformer_lab.runs.plain_text import format_clock
-
-
-def test_long_epoch_prints_the_time_that_the_run_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(progress, "FIRST", 0.0)
-    monkeypatch.setattr(progress, "EVERY", 0.0)
-    run(small_config("data.batch_size=32", "reference=null"), tmp_path / "run")
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step ")]
-    assert [line.split()[1] for line in lines] == [f"{step}/8" for step in range(2, 9)]  # 2 epochs of 4 batches
-    assert all(re.search(r"\d\.\d\d s/step, \d+:\d\d min left, \d\.\d GB$", line) for line in lines)
 
 
 def test_time_left_counts_neither_the_first_step_nor_what_comes_before_it(
@@ -43,7 +30,7 @@ def test_time_left_counts_neither_the_first_step_nor_what_comes_before_it(
         lines.on_train_batch_end(trainer, task, None, None, step - 1)
     lines.on_train_epoch_end(trainer, task)
     within, epoch = capsys.readouterr().out.splitlines()
-    assert "step 2/62  2.00 s/step, 2:00 min left" in within
+    assert re.fullmatch(r"step 2/62  2.00 s/step, 2:00 min left, \d+\.\d GB", within)
     assert epoch.endswith("5.0 s/epoch, 2:30 min left")
 
 
@@ -55,3 +42,26 @@ def test_remaining_time_is_in_minutes_or_hours(seconds: float, text: str) -> Non
 @pytest.mark.parametrize(("seconds", "pace"), [(0.08, "12.5 steps/s"), (26.74, "26.74 s/step")])
 def test_the_pace_of_slow_steps_is_not_zero(seconds: float, pace: str) -> None:
     assert progress.format_pace(seconds) == pace
+
+
+class Training:
+    """What the callback sees of a training in one process."""
+
+    world_size = 1
+
+    def __init__(self) -> None:
+        self.logged: dict[str, float] = {}
+
+    def log(self, name: str, value: float, **options: Any) -> None:
+        del options
+        self.logged[name] = value
+
+
+@pytest.mark.parametrize(("batches", "has_speed"), [(6, False), (9, False), (10, True)])
+def test_a_run_has_a_speed_once_it_has_counted_as_many_batches_as_it_left_out(batches: int, has_speed: bool) -> None:
+    callback, training = Throughput(warmup_batches=5), Training()
+    callback.on_train_epoch_start(training, training)  # type: ignore[arg-type]
+    for number in range(batches):
+        callback.on_train_batch_end(training, training, None, [0] * 8, number)  # type: ignore[arg-type]
+    callback.on_train_epoch_end(training, training)  # type: ignore[arg-type]
+    assert ("train/samples_per_second" in training.logged) == has_speed

@@ -1,10 +1,10 @@
-"""Properties of the analysis functions, and the two kinds of collapse they must tell apart."""
+"""Properties of the analysis functions; golden files have their values."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sliceformer_lab.measures.maps import rank_share
 from sliceformer_lab.measures.probe import chosen_tokens, measure, measure_samples
@@ -19,55 +19,6 @@ from sliceformer_lab.measures.spectrum import (
     stable_rank,
     token_cosine,
 )
-from sliceformer_lab.permute import shift_sort
-
-TOKENS, CHANNELS, HEADS = 64, 512, 8
-
-
-@pytest.fixture(autouse=True)
-def seeded() -> None:
-    torch.manual_seed(0)
-
-
-def ranks(x: Tensor) -> tuple[float, float]:
-    """Stable rank of x (N, C), raw and with the token mean removed."""
-    raw, centred = (float(stable_rank(singular_values(m))) for m in (x, remove_token_mean(x)))
-    return raw, centred
-
-
-@pytest.fixture(scope="module")
-def values() -> dict[str, Tensor]:
-    """The value matrix (64, 512) of random tokens behind a LayerNorm, and the same under the operators."""
-    generator = torch.Generator().manual_seed(0)
-    x = nn.functional.layer_norm(torch.randn(TOKENS, CHANNELS, generator=generator), (CHANNELS,))
-    q, k, v = (x @ torch.randn(CHANNELS, CHANNELS, generator=generator) / CHANNELS**0.5 for _ in range(3))
-    heads = [m.unflatten(-1, (HEADS, -1)).transpose(0, 1) for m in (q, k, v)]
-    mha = nn.functional.scaled_dot_product_attention(*heads).transpose(0, 1).flatten(1)
-    steps, batch = torch.arange(CHANNELS) % TOKENS, v[None]
-    return {
-        "identity": v,
-        "sort": shift_sort(batch, None, group_size=None)[0],
-        "shift": shift_sort(batch, steps, group_size=1)[0],
-        "csp": shift_sort(batch, steps, group_size=2)[0],
-        "mha": mha,
-    }
-
-
-# Specification 10.14: stable rank raw and with the token mean removed; one draw of the weights moves them a little.
-@pytest.mark.parametrize(
-    ("operator", "raw", "centred"),
-    [
-        ("identity", 28.6, 28.3),
-        ("shift", 35.6, 35.2),
-        ("csp", 3.07, 3.02),
-        ("sort", 1.03, 1.02),
-        ("mha", 2.52, 21.3),
-    ],
-)
-def test_stable_ranks_of_random_values_are_those_known(
-    values: dict[str, Tensor], operator: str, raw: float, centred: float
-) -> None:
-    assert ranks(values[operator]) == pytest.approx((raw, centred), rel=0.08)
 
 
 def test_functions_treat_leading_dimensions_as_a_batch() -> None:
@@ -82,15 +33,6 @@ def test_functions_treat_leading_dimensions_as_a_batch() -> None:
     ):
         one_by_one = torch.stack([torch.stack([function(m) for m in row]) for row in x])
         torch.testing.assert_close(function(x), one_by_one)
-
-
-def test_orthogonal_matrix_has_full_rank_and_rank_one_has_rank_one() -> None:
-    orthogonal = torch.linalg.qr(torch.randn(6, 6)).Q
-    rank_one = torch.outer(torch.randn(9), torch.randn(4))
-    for matrix, rank in ((orthogonal, 6.0), (rank_one, 1.0)):
-        s = singular_values(matrix)
-        assert float(stable_rank(s)) == pytest.approx(rank, rel=1e-5)
-        assert float(effective_rank(s)) == pytest.approx(rank, rel=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
