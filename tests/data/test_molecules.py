@@ -277,20 +277,6 @@ def test_a_molecule_has_the_same_output_in_any_batch(tmp_path: Path, attention: 
     assert_close(together, alone, atol=1e-5, rtol=1e-4)
 
 
-def test_bias_false_hides_the_paths_between_atoms(tmp_path: Path) -> None:
-    data = table(tmp_path, ["CC(C)CC,1", "CCC(C)C,2"], bucket=False)
-    data.setup()
-    batch = data.splits["train"].batch([0, 1])  # type: ignore[attr-defined]
-    structure = batch.structure
-    moved = type(structure)(
-        structure.edge_index, structure.edge_features, structure.distances + 1, structure.path_edges
-    )
-    other = type(batch)(batch.inputs, batch.target, batch.ids, batch.padding, moved)
-    for bias, same in ((True, False), (False, True)):
-        task = small_task(data, f"task.bias={str(bias).lower()}")
-        assert torch.equal(task(batch), task(other)) == same
-
-
 def test_batches_hold_pairs_of_atoms_only_for_a_bias(tmp_path: Path) -> None:
     words = ["task=molecule_csv", f"data.file={official_graphs.molecules(tmp_path)}", f"data.root={tmp_path}"]
     for bias in (True, False):

@@ -11,7 +11,6 @@ import torch
 from support import official_files
 from support.plans import build_data, build_task, prepared, run
 from support.runs import small_config
-from torch import nn
 from torch.testing import assert_close
 
 from sliceformer_lab.config.compose import compose_root
@@ -102,12 +101,6 @@ def test_one_forward_pass_encodes_all_documents(root: Path, pool: str) -> None:
     task.encoder.register_forward_hook(lambda *given: calls.append(given[1][0].shape))
     assert task(pairs(root).splits["train"].batch([0, 1, 2])).shape == (3, 2)
     assert [shape[0] for shape in calls] == [6]
-
-
-@pytest.mark.parametrize(("head", "layers"), [("linear", [(128, 2)]), ("mega", [(128, 128), (128, 2)])])
-def test_other_heads_read_both_vectors_too(root: Path, head: str, layers: list[tuple[int, int]]) -> None:
-    found = [part for part in model(root, f"task.head={head}").head.modules() if isinstance(part, nn.Linear)]
-    assert [(part.in_features, part.out_features) for part in found] == layers
 
 
 def complaint(root: Path) -> str:

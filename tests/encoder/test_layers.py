@@ -9,7 +9,7 @@ import torch
 from timm.layers import activations, drop, mlp, patch_embed
 from torch import nn
 
-from sliceformer_lab.encoder.layers import ConvPatchEmbed, DropPath, GELUTanh, Mlp, PatchEmbed, prime_factors
+from sliceformer_lab.encoder.layers import ConvPatchEmbed, DropPath, GELUTanh, Mlp, PatchEmbed
 
 
 @pytest.mark.parametrize(
@@ -32,22 +32,6 @@ def test_layer_equals_timm_bit_by_bit(
         results.append((list(layer.state_dict()), layer(x)))
     assert results[0][0] == results[1][0]
     assert torch.equal(results[0][1], results[1][1])
-
-
-def test_the_mlp_has_a_dropout_rate_for_each_layer() -> None:
-    layer = Mlp(8, 16, act_layer=nn.SiLU, drop=(0.3, 0.6))
-    assert (layer.drop1.p, layer.drop2.p) == (0.3, 0.6)
-    assert torch.equal(layer.eval()(torch.ones(2, 8)), layer.fc2(layer.act(layer.fc1(torch.ones(2, 8)))))
-
-
-def test_drop_path_leaves_evaluation_alone() -> None:
-    x = torch.randn(4, 3)
-    assert torch.equal(DropPath(0.9).eval()(x), x)
-
-
-@pytest.mark.parametrize(("number", "factors"), [(1, []), (2, [2]), (12, [2, 2, 3]), (49, [7, 7])])
-def test_prime_factors_multiply_to_the_number(number: int, factors: list[int]) -> None:
-    assert prime_factors(number) == factors
 
 
 @pytest.mark.parametrize("patch", [1, 2, 3, 4, 6, 7, 8])

@@ -105,19 +105,20 @@ def test_predicted_numbers_are_next_to_the_true_ones_without_unknown_values(draw
 
 
 @pytest.mark.parametrize(
-    ("kind", "content"),
+    ("kind", "content", "count"),
     [
-        ("picture", PIXELS),
-        ("picture", PIXELS[:30, :, 0]),
-        ("smiles", "OC(=O)c1ccccc1"),
-        ("smiles", "this is no molecule" * 9),
-        ("cloud", np.random.default_rng(0).normal(size=(64, 6))),
-        ("text", "a $word$ with\ttabs\x00 and\n\nlines, " * 40),
-        ("text", ""),
-        (None, None),
+        ("picture", PIXELS, 1),
+        ("picture", PIXELS, 12),
+        ("picture", PIXELS[:30, :, 0], 12),
+        ("smiles", "OC(=O)c1ccccc1", 12),
+        ("smiles", "this is no molecule" * 9, 12),
+        ("cloud", np.random.default_rng(0).normal(size=(64, 6)), 12),
+        ("text", "a $word$ with\ttabs\x00 and\n\nlines, " * 40, 1),
+        ("text", "a $word$ with\ttabs\x00 and\n\nlines, " * 40, 12),
+        ("text", "", 12),
+        (None, None, 12),
     ],
 )
-@pytest.mark.parametrize("count", [1, 12])
 def test_mistakes_of_every_kind_name_place_truth_and_answer(
     drawn: list[Figure], kind: str | None, content: str | np.ndarray | None, count: int
 ) -> None:
