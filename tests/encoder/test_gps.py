@@ -89,14 +89,6 @@ def gated(layer: Any, x: Tensor, dense: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def test_gated_convolution_equals_its_formula_on_real_nodes() -> None:
-    block = one_block("identity", conv="gatedgcn", global_attention=False, norm="layernorm")
-    x, padding, edges, dense = sample()
-    expected = x + gated(block.conv, x, dense)[0] * real_nodes(padding)[..., None]
-    assert_close(block(x, BlockInputs(padding, edges=edges)), expected, atol=1e-5, rtol=1e-4)
-
-
-@torch.no_grad()
 def test_gated_convolution_passes_changed_edges_to_the_next_layer() -> None:
     model = encoder("identity", depth=2, conv="gatedgcn", global_attention=False, norm="layernorm")
     first, second = (block.conv for block in model.blocks)
@@ -180,11 +172,6 @@ def test_batch_statistics_are_of_real_nodes() -> None:
     nodes = real_nodes(padding)
     mean = convolved("gcn", block.conv, x, dense, nodes)[nodes].mean(0)
     assert_close(block.norm_local.running_mean, 0.1 * mean, atol=1e-5, rtol=1e-4)
-
-
-def test_without_attention_there_are_neither_its_parameters_nor_an_mlp() -> None:
-    block = one_block("identity", conv="gcn", global_attention=False)
-    assert {name.split(".")[0] for name, _ in block.named_parameters()} == {"conv", "norm_local"}
 
 
 def test_without_global_attention_other_attentions_are_refused() -> None:
