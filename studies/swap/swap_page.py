@@ -23,6 +23,7 @@ from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
 FOLDER = Path(__file__).resolve().parent
+PAGE = FOLDER / "README.md"
 sys.path.insert(0, str(FOLDER.parent))
 from intervals import correct, mean_estimate  # noqa: E402
 from marked_sections import with_section  # noqa: E402
@@ -240,15 +241,15 @@ def draw(lines: Lines, third: Lines) -> None:
     figure.savefig(FOLDER.parent / "figures" / "swap.png", dpi=110, metadata={"Software": None})
 
 
-def main() -> None:
-    lines, page = read_lines(TASKS), FOLDER / "README.md"
-    text = with_section(page.read_text("utf-8"), "results", results(lines) + cost_tables())
-    third = read_lines(THIRD)
-    text = with_section(text, "newsgroups", third_results(third))
+def page() -> str:
+    """The page with its sections between their markers."""
+    lines, text = read_lines(TASKS), PAGE.read_text("utf-8")
+    text = with_section(text, "results", results(lines) + cost_tables())
+    text = with_section(text, "newsgroups", third_results(read_lines(THIRD)))
     text = with_section(text, "tuned", tuned_results(read_all(), (*TASKS, *THIRD)))
-    write_text(page, with_section(text, "vit", vit_results()))
-    draw(lines, third)
+    return with_section(text, "vit", vit_results())
 
 
 if __name__ == "__main__":
-    main()
+    write_text(PAGE, page())
+    draw(read_lines(TASKS), read_lines(THIRD))

@@ -12,11 +12,10 @@ import evidence
 import numpy as np
 import pytest
 from evidence_baselines import shallow_values
-from evidence_runs import REASONS, ROWS, named
+from evidence_runs import REASONS, ROWS
 from stand_ins import STAND_INS
 from support.run_folders import write_run
 
-from sliceformer_lab.data.sequences.document_pairs import LRARetrieval
 from sliceformer_lab.data.sequences.expressions import distinct, source_of
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.training.saved.saved_run import Run
@@ -55,31 +54,8 @@ def test_the_rule_for_listops_has_its_committed_score_and_ignores_nested_lists()
     assert committed == {score}
 
 
-def test_unknown_name_is_refused() -> None:
-    with pytest.raises(ValueError, match="no run has the name lra_txt; known are"):
-        named(["lra_txt"])
-
-
 def test_interval_of_a_perfect_score_has_a_width() -> None:
     predictions = {"test_logits": 9 * np.eye(2, dtype=np.float16)[[0, 1] * 20], "test_targets": np.array([0, 1] * 20)}
     run = SimpleNamespace(predictions=predictions, model=SimpleNamespace(monitor="accuracy"))
     # Wilson's lower limit of 40 of 40 is 40 / (40 + 1.96**2)
     assert evidence.interval(cast(Run, run), "test") == pytest.approx((40 / 43.8415, 1.0), abs=1e-4)
-
-
-def test_pairs_of_messages_are_balanced_and_no_message_is_in_two_splits(tmp_path: Path) -> None:
-    rows = [
-        f"{('win', 'hello')[i % 2]} number {i},{('spam', 'ham')[i % 2]},{('train', 'val', 'test')[i % 3]}"
-        for i in range(60)
-    ]
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "sms.csv").write_text("\n".join(["text,label,split", *rows]) + "\n")
-    STAND_INS["lra_retrieval"](tmp_path, tmp_path / "made")
-    data = LRARetrieval(root=str(tmp_path / "made"))
-    data.prepare_data()
-    data.setup()
-    texts = {stage: {str(e.content) for e in data.examples(stage, range(200))} for stage in ("train", "val", "test")}
-    alone = [set("\n\n".join(found).split("\n\n")) for found in texts.values()]
-    assert not alone[0] & alone[1] and not alone[0] & alone[2] and not alone[1] & alone[2]
-    targets = data.splits["train"].targets_at(list(range(8_000))).double()
-    assert abs(float(targets.mean()) - 0.5) < 0.02

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
+import own_data_table as table
 import pytest
 from scipy import stats
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "studies" / "own_data"))
-import own_data_table as table
 
 from sliceformer_lab.errors import DataError
 
@@ -31,23 +28,6 @@ def test_a_score_stands_by_its_mean_and_both_variances() -> None:
     over_examples = half / stats.t.ppf(0.975, 49)  # the jackknife leaves out 50 groups
     assert error == pytest.approx(np.sqrt(over_examples**2 + np.var([0.7, 0.9, 0.95], ddof=1) / 3))
     assert table.standing(lines, "forest", -1)[0] == pytest.approx(-0.05)
-
-
-def test_of_equal_references_the_last_counts_and_test_scores_do_not() -> None:
-    rows = [("weak", 0.8, 0.99), ("first", 0.9, 0.5), ("last", 0.9, 0.4)]
-    line = {"references": [dict(zip(("name", "val", "test"), row, strict=True)) for row in rows]}
-    assert table.reference_of([line], 1) == "last"
-
-
-def test_runs_are_missing_seed_by_seed() -> None:
-    plan = {"sets": {"a": {}, "b": {}}, "attentions": ["mha", "csp"], "seeds": [0, 1]}
-    done = [{"set": "a", "attention": "csp", "seed": 0}]
-    assert list(table.missing_runs(plan, done))[:4] == [
-        ("a", "mha", 0),
-        ("b", "mha", 0),
-        ("b", "csp", 0),
-        ("a", "mha", 1),
-    ]
 
 
 def test_a_line_of_other_data_is_no_line_of_its_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -14,11 +13,12 @@ import evidence
 import experiment_page
 import gpu_kernels
 import leaderboard
-import pytest
-from marked_sections import section
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "studies" / "own_data"))
 import own_data_table
+import pytest
+import reviews_page
+import swap_page
+from intervals import correct
+from marked_sections import section
 
 SCRIPTS = (
     "claims",
@@ -30,6 +30,7 @@ SCRIPTS = (
     "probe_maps",
     "reach_page",
     "reviews_page",
+    "swap_page",
     "training_page",
 )
 SECTIONS: list[tuple[Path, str, Callable[[], str]]] = [
@@ -56,3 +57,17 @@ def test_pages_of_lines_are_current() -> None:
 @pytest.mark.parametrize(("page", "name", "text"), SECTIONS)
 def test_section_is_current(page: Path, name: str, text: Callable[[], str]) -> None:
     assert section(page.read_text(encoding="utf-8"), name) == text(), "`make docs` writes it anew"
+
+
+def test_a_difference_of_two_swaps_is_paired_within_each_task() -> None:
+    lines = swap_page.read_lines(swap_page.TASKS)
+    ours, theirs = ("csp", "all", "layers"), ("mean", "all", "layers")
+    gaps = [correct(lines[ours][task]) - correct(lines[theirs][task]) for task in swap_page.TASKS]
+    found = swap_page.difference(lines, ours, theirs)
+    assert found.mean == pytest.approx(sum(gap.mean() for gap in gaps) / 2)
+    assert found.variance == pytest.approx(sum(gap.var(ddof=1) / len(gap) for gap in gaps) / 4)
+
+
+def test_every_table_for_the_reviews_is_of_a_preset() -> None:
+    folder = reviews_page.PAGE.parent / "conf" / "study" / "csp_reviews"
+    assert set(reviews_page.CONTRASTS) <= {file.stem for file in folder.glob("*.yaml")}
