@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.written_runs import DIGESTS, Words, WrittenRuns, audit, read_results
+from support.comparisons import audit, page_of, read_results
+from support.written_runs import DIGESTS, Words, WrittenRuns
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.compare import equal_time, results
@@ -22,7 +23,7 @@ from sliceformer_lab.errors import Interrupted, LabError, NoVerdictError
 from sliceformer_lab.runs.files import digest_of
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.ledger import options_that_count
-from sliceformer_lab.runs.names import comparison_folder
+from sliceformer_lab.runs.names import audit_folder, tune_folder
 from sliceformer_lab.training.timing import StepTime
 
 Ended = tuple[Path, WrittenRuns, WrittenRuns]
@@ -54,13 +55,13 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 
 def test_an_audit_ends_with_a_verdict_and_one_sentence(ended: Ended) -> None:
     folder, *_ = ended
-    found = read_results(folder)
+    found = read_results(folder / "audit")
     (one,) = found["outcomes"]
     assert one["verdict"] == "better" and one["holm_p"] < 1e-6
     assert one["findings"]["params"]["sign_flip_p"] == pytest.approx(1 / 32)
     assert found["sentence"].startswith("digits, equal parameters: csp is better than identity by 19.98 ± ")
     assert "points (6 seeds, Holm p < .001)" in found["sentence"]
-    page = (folder / "audit" / "report" / "audit.md").read_text()
+    page = page_of(folder)
     assert found["sentence"] in page and "so no claim that the task needs csp" in page and "over seeds" in page
     assert page.count("**") == 2 and "**better**" in page  # bold is for verdicts
     assert page.count("python -m sliceformer_lab audit attention=csp against=identity") == 1
@@ -77,7 +78,7 @@ def test_trials_and_reports_have_their_own_seeds_and_only_reports_score_the_test
     for name in names:
         metrics = read_summary(folder / "audit" / "runs" / name)["metrics"]
         assert ("test/accuracy" in metrics) == name.startswith("report")
-    found = read_results(folder)
+    found = read_results(folder / "audit")
     assert {name: point["rate"] for name, point in found["chosen"].items()} == {"csp": 3e-3, "identity": 3e-3}
     assert [trial["point"]["rate"] for trial in found["trials"]["csp"]] == [1e-3, 3e-3, 1e-2, 2e-3]  # and the recipe's
 
@@ -87,7 +88,7 @@ def test_rows_have_one_solved_width_and_the_declaration_comes_first(ended: Ended
     jobs = json.loads((folder / "audit" / "runs" / "sweep.json").read_text())["jobs"]
     words = {name: next(job["words"] for job in jobs if f"-{name}-" in job["name"]) for name in ("csp", "identity")}
     assert "encoder.mlp_dim=192" in words["identity"]
-    ways = read_results(folder)["ways"]["csp"]
+    ways = read_results(folder / "audit")["ways"]["csp"]
     assert len(ways) == 3 and any(way.startswith("attention.inner_mult") for way in ways)
     declared = json.loads((folder / "audit" / "audit.json").read_text())
     assert declared["comparisons"] == [["csp", "identity"]] and declared["margin"]["amount"] == 0.005
@@ -177,7 +178,7 @@ def test_an_audit_of_molecules_asks_for_mha_with_and_without_the_bias(tmp_path: 
     words = ("task=molecule_csv", f"data.file={table}", "data.targets=[target]", f"task.bias={str(bias).lower()}")
     with pytest.raises(NoVerdictError):  # written runs have no error of molecules
         audit(tmp_path, WrittenRuns(scores), against=("mha",), seeds=3, words=words)
-    page = (tmp_path / "audit" / "report" / "audit.md").read_text()
+    page = page_of(tmp_path)
     assert f"csp_sort_only and {missing}, so no claim" in page and "mha_rope" not in page
 
 
@@ -192,7 +193,7 @@ def test_each_reporting_run_has_a_split_of_its_own_and_so_have_the_references(
     jobs = json.loads((tmp_path / "audit" / "runs" / "sweep.json").read_text())["jobs"]
     words = {word for job in jobs for word in job["words"] if word.startswith("data.split_seed")}
     assert words == {f"data.split_seed={split}" for split in range(6)}
-    assert "6 splits" in found["sentence"] and "over splits" in (tmp_path / "audit/report/audit.md").read_text()
+    assert "6 splits" in found["sentence"] and "over splits" in page_of(tmp_path)
     assert found["references"] == [{"name": "forest", "metrics": {"test/accuracy": pytest.approx(0.25)}}]
     summary = next((tmp_path / "audit" / "runs").glob("report*/summary.json"))
     summary.write_text(summary.read_text().replace('"65e5"', '"other data"'))
@@ -258,7 +259,7 @@ def test_an_audit_of_a_real_task_says_that_no_mixing_does_not_learn_it_and_compa
     own = ["attention=mha", "against=identity", "rates=[3e-3]", "seeds=6", "axes=params,time"]
     places = [f"folder={tmp_path / 'audit'}", f"paths.data={tmp_path}", "launcher.threads=1", "force_time=true"]
     assert main(["audit", *own, *words, *places]) == 3
-    found = read_results(tmp_path)
+    found = read_results(tmp_path / "audit")
     assert "mha learns this task" in found["sentence"]
     assert "identity in this form did not at any of" in found["sentence"]
     assert found["learned"] == {"mha": True, "identity": False}

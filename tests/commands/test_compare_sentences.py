@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from support.written_runs import Words, WrittenRuns, audit
+from support.comparisons import audit, page_of
+from support.written_runs import Words, WrittenRuns
 
 from sliceformer_lab.commands.compare import equal_time, steps
 from sliceformer_lab.commands.compare.compare_rows import ComparedRow
@@ -19,10 +20,6 @@ from sliceformer_lab.errors import NoVerdictError
 from sliceformer_lab.training.timing import StepTime
 
 UNTESTED = "not better than no mixing, so this task at this size does not test an operator"
-
-
-def page(folder: Path) -> str:
-    return (folder / "audit" / "report" / "audit.md").read_text()
 
 
 def peaked(words: Words, best: float = 0.9) -> float:
@@ -48,7 +45,7 @@ def test_untuned_runs_that_diverge_count_as_chance_and_are_counted(tmp_path: Pat
         return None if is_untuned and int(words["seed"]) > 100 else peaked({"optim.lr": "0.003", **words})
 
     audit(tmp_path, WrittenRuns(accuracy), untuned=True)
-    (row,) = [line for line in page(tmp_path).splitlines() if line.startswith("| csp | ")][:1]
+    (row,) = [line for line in page_of(tmp_path).splitlines() if line.startswith("| csp | ")][:1]
     assert "| 23.18 (5 at chance) |" in row  # (89.1 + 5 * 10) / 6
 
 
@@ -73,13 +70,14 @@ def test_a_number_that_only_another_axis_has_is_named_with_that_axis(
 
 
 def test_the_order_before_and_after_tuning_is_that_of_rows_with_a_trial_that_finished(tmp_path: Path) -> None:
-    launcher = WrittenRuns(lambda words: None if words["attention"] == "mha" else peaked(words))
-    audit(tmp_path / "two", launcher, against=("identity", "mha"))
-    assert "On validation tuning does not change the order: csp > identity." in page(tmp_path / "two")
-    launcher = WrittenRuns(lambda words: None if words["attention"] == "identity" else peaked(words))
+    def diverging(name: str) -> WrittenRuns:
+        return WrittenRuns(lambda words: None if words["attention"] == name else peaked(words))
+
+    audit(tmp_path / "two", diverging("mha"), against=("identity", "mha"))
+    assert "On validation tuning does not change the order: csp > identity." in page_of(tmp_path / "two")
     with pytest.raises(NoVerdictError):
-        audit(tmp_path / "one", launcher)
-    assert "On validation tuning" not in page(tmp_path / "one")
+        audit(tmp_path / "one", diverging("identity"))
+    assert "On validation tuning" not in page_of(tmp_path / "one")
 
 
 @pytest.mark.parametrize(
@@ -106,11 +104,11 @@ def set_commit(run: Path, commit: str) -> None:
 
 def test_trials_of_another_commit_than_the_reporting_runs_are_named(tmp_path: Path) -> None:
     found = audit(tmp_path, WrittenRuns(peaked))
-    assert len(found["commits"]) == 1 and "different versions of the code" not in page(tmp_path)
+    assert len(found["commits"]) == 1 and "different versions of the code" not in page_of(tmp_path)
     runs = tmp_path / "audit" / "runs"
     set_commit(min(runs.glob("trial-csp-*")), "0ther")
     assert set(audit(tmp_path, WrittenRuns(peaked))["commits"]) == {*found["commits"], "0ther"}
-    assert "- Runs of different versions of the code: " in page(tmp_path)
+    assert "- Runs of different versions of the code: " in page_of(tmp_path)
 
 
 def test_a_map_names_the_commits_of_its_runs_if_they_are_several(tmp_path: Path) -> None:
