@@ -1,4 +1,4 @@
-"""A web server on this machine that gives one file, well or badly."""
+"""Web servers on this machine; one gives one file, well or badly."""
 
 from __future__ import annotations
 
@@ -7,6 +7,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+
+
+@contextmanager
+def served_by(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server whose requests a handler answers, each in a thread."""
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        block_on_close = False
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            pass  # a client that hangs up
+
+    server = Server(("127.0.0.1", 0), handler)
+    Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 @contextmanager
@@ -44,17 +64,5 @@ def serving(content: bytes, how: str = "well") -> Iterator[tuple[str, list[str |
         def log_message(self, *words: object) -> None:
             pass
 
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        block_on_close = False
-
-        def handle_error(self, request: object, client_address: object) -> None:
-            pass  # a client that hangs up
-
-    server = Server(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/set.bin", asked
-    finally:
-        server.shutdown()
-        server.server_close()
+    with served_by(Handler) as address:
+        yield f"{address}/set.bin", asked

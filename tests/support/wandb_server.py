@@ -12,14 +12,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any
 from urllib.parse import quote, unquote
 
 import pytest
 import yaml
+from support.bad_server import served_by
 
 from sliceformer_lab.training.results.wandb_runs import sync_command
 
@@ -323,18 +324,7 @@ def _handler(server: WandbServer) -> type[BaseHTTPRequestHandler]:
 def wandb_server() -> Iterator[WandbServer]:
     """A server with one user; the environment names it and holds the user's key."""
     server = WandbServer()
-
-    class Quiet(ThreadingHTTPServer):
-        daemon_threads = True
-        block_on_close = False
-
-        def handle_error(self, request: object, client_address: object) -> None:
-            pass  # a client that hangs up
-
-    http = Quiet(("127.0.0.1", 0), _handler(server))
-    server.address = f"http://127.0.0.1:{http.server_port}"
-    Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
-    with pytest.MonkeyPatch.context() as patch:
+    with served_by(_handler(server)) as server.address, pytest.MonkeyPatch.context() as patch:
         patch.setenv("WANDB_BASE_URL", server.address)
         patch.setenv("WANDB_API_KEY", KEY)
         try:
@@ -342,8 +332,6 @@ def wandb_server() -> Iterator[WandbServer]:
             yield server
         finally:
             _forget_servers()
-            http.shutdown()
-            http.server_close()
     assert not server.faults, server.faults
 
 
