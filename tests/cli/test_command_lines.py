@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.other_process import run_python
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.data.images.small_images import Digits
@@ -86,7 +85,8 @@ WITHOUT_TORCH = {
     "inspect spectrum runs=nope": "runs=nope: there is no such folder",
     "export": "resume: a value is needed",
     "predict resume=nope input=table.csv": "is not a run folder",
-    "attention=cps": "attention=cps: there is no such option; did you mean csp?",
+    "attention=cps": "attention=cps: there is no such option; did you mean csp?\n",
+    "block=vti": "block=vti: there is no such option; did you mean vit? (there are ",
     "block=zzz": "block=zzz: there is no such option; there are ",
     "recipe=table3_cifar10": "did you mean csp/table3_cifar10?",
     "attention.groupsize=4 atention=csp": "attention.groupsize: there is no such key in attention; did you mean "
@@ -327,7 +327,7 @@ def test_missing_data_and_impossible_values_are_told_before_torch_is_imported(tm
         f"codes = [main(line.split()) for line in {lines}];"
         "print(codes, 'torch' in sys.modules, file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    done = run_python("-c", code, cwd=tmp_path)
     assert done.stderr.splitlines()[-1] == f"{[1] * len(lines)} False"
     assert "texts.csv has no column 'label'; data.label_column can be one of text, class" in done.stderr
     assert done.stderr.count("label has 40 different numbers in 40 rows, so they are no classes") == 2
@@ -358,8 +358,7 @@ def test_a_deleted_current_folder_is_one_sentence(tmp_path: Path) -> None:
         f"import os, sys; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r});"
         "from sliceformer_lab.__main__ import main; sys.exit(main(['attention=mha']))"
     )
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    done = run_python("-c", code, PYTHONPATH=str(Path(__file__).parents[2]))
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "the current folder does not exist" in done.stderr
 

@@ -18,14 +18,13 @@ from torch.testing import assert_close
 from sliceformer_lab.attention import LayerSpec, build_layer
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.commands.inspect.mixing import Mixed, mixing
-from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study
+from sliceformer_lab.commands.inspect.models import Group, Source, Study
 from sliceformer_lab.commands.inspect.panels import legend_below, panels
 from sliceformer_lab.commands.inspect.show_maps import DISTANCE_BINS, SHIFT, ShowMaps
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.schema import check_node
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.measures import maps as functions
-from sliceformer_lab.measures.capture import encoder_blocks
 from sliceformer_lab.permute.schedule import distances_reached, shift_steps
 
 TOKENS, CHANNELS, HEADS = 12, 8, 2
@@ -238,13 +237,6 @@ def test_maps_include_controls_and_name_attentions_without_maps(study: Callable[
     assert 0 < reach[0] <= reach[1]
     assert set(result.figures) == {"maps_digits", "maps_digits_distances"}
     assert result.summary[0].row_count == 4
-
-
-def test_opened_models_keep_their_own_operator(study: Callable[[], Study]) -> None:
-    small_study = study()
-    opened: Opened = next(iter(small_study.open_models(small_study.groups[0])))
-    list(ShowMaps(samples=2).measured(small_study.groups[0], opened, {}))
-    assert not [block for block in encoder_blocks(opened.model) if "mix" in vars(block.attention)]
 
 
 def test_distances_on_a_grid_follow_the_patches_in_any_token_order() -> None:

@@ -237,25 +237,16 @@ def test_runs_of_other_data_are_in_tables_of_their_own(tmp_path: Path) -> None:
     assert titles == {f"{title} {digest}": ["csp", "mha"] for digest in ("realxxxx", "permuted")}
 
 
-def test_runs_from_other_pretrained_weights_are_rows_of_one_table(tmp_path: Path) -> None:
-    table = {"/table.csv": "t" * 64}
+@pytest.mark.parametrize("named", [("encoder.init_file", "data.tokenizer_folder"), ("data.tokenizer_folder",)])
+def test_runs_from_other_pretrained_weights_or_with_other_tokenizers_are_rows_of_one_table(
+    named: tuple[str, ...], tmp_path: Path
+) -> None:
     for seed, (folder, digest) in enumerate([("here", "a" * 64), ("moved", "a" * 64), ("later", "b" * 64)]):
-        weights = f"/{folder}/model"
-        options = {"encoder.init": "bert", "encoder.init_file": weights, "data.tokenizer_folder": weights}
-        sources = table | {weights: digest}
-        write_run(tmp_path / folder, seed=seed, options=options, sources=sources)
+        sources = {"/table.csv": "t" * 64, f"/{folder}/model": digest}
+        write_run(tmp_path / folder, seed=seed, options=dict.fromkeys(named, f"/{folder}/model"), sources=sources)
     [(_, lines)] = report(tmp_path)
     shown = {line.row.label: len(line.row.runs) for line in lines}
-    assert shown == {"csp": 2, "csp encoder.init_file=bbbbbbbb": 1}
-
-
-def test_runs_with_other_tokenizers_are_rows_of_one_table(tmp_path: Path) -> None:
-    for folder, digest in (("here", "a" * 64), ("moved", "a" * 64), ("others", "b" * 64)):
-        sources = {"/table.csv": "t" * 64, f"/{folder}/tokens": digest}
-        options = {"data.tokenizer_folder": f"/{folder}/tokens"}
-        write_run(tmp_path / folder, seed=len(folder), options=options, sources=sources)
-    [(_, lines)] = report(tmp_path)
-    assert sorted(len(line.row.runs) for line in lines) == [1, 2]
+    assert shown == {"csp": 2, f"csp {named[0]}=bbbbbbbb": 1}
 
 
 def test_pairs_are_tested_by_student_s_test_from_three_on(tmp_path: Path) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from support.runs import small_config
 
 from sliceformer_lab.config.checked import check_config
-from sliceformer_lab.config.plain_checks import number_faults, size_faults
+from sliceformer_lab.config.plain_checks import size_faults
 from sliceformer_lab.config.schema import ConfigError
 
 
@@ -22,10 +20,7 @@ def test_a_changed_plan_checks_the_nodes_that_change_and_no_others() -> None:
         plan.with_options({"data.batch_size": 0})
 
 
-def test_every_number_without_meaning_and_every_size_without_memory_is_named() -> None:
-    numbers = {"optim": {"lr": math.nan, "betas": [0.9, -math.inf]}, "tags": [2**63], "seed": 2**62}
-    places = [fault.partition(":")[0] for fault in number_faults(numbers)]
-    assert places == ["optim.lr", "optim.betas.1", "tags.0"]
+def test_every_size_without_memory_is_named() -> None:
     huge = 10**12
     for name in ("batch_size", "image_size", "max_len", "num_points", "vocab_size"):
         (fault,) = size_faults({"data": {name: huge}, "encoder": {"dim": 8}})

@@ -38,13 +38,6 @@ def test_a_preset_is_composed_once_for_the_same_folders_of_options(tmp_path: Pat
         preset_root("attention=mine")
 
 
-def test_unknown_option_names_the_nearest_and_the_rest_unless_they_are_many() -> None:
-    with pytest.raises(ConfigError, match=r"block=vti: there is no such option; did you mean vit\? \(there are .*mega"):
-        load_option("block", "vti")
-    with pytest.raises(ConfigError, match=r"attention=mah: there is no such option; did you mean mha\?$"):
-        load_option("attention", "mah")
-
-
 def test_override_without_a_value_is_one_sentence() -> None:
     with pytest.raises(ConfigError, match=r"^attention=mha: .*gate") as refused:
         load_option("attention", "mha", ["gate"])

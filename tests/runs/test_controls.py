@@ -104,15 +104,6 @@ def test_fnet_is_the_fourier_transform_of_the_real_tokens() -> None:
         assert_close(mixed, torch.fft.fft2(values, norm="ortho").real, atol=1e-5, rtol=1e-5)
 
 
-def test_fnet_is_the_published_double_sum() -> None:
-    values = tokens(5, batch=1)[0]
-    n, c = torch.arange(5.0), torch.arange(float(DIM))
-    over_tokens = torch.polar(torch.ones(5, 5), -2 * torch.pi * n[:, None] * n / 5)
-    over_channels = torch.polar(torch.ones(DIM, DIM), -2 * torch.pi * c[:, None] * c / DIM)
-    expected = (over_tokens @ values.to(torch.complex64) @ over_channels).real / (5 * DIM) ** 0.5
-    assert_close(FNet(make_spec()).mix(values[None])[0], expected, atol=1e-5, rtol=1e-5)
-
-
 def test_fnet_keeps_its_digits_at_long_ragged_lengths() -> None:
     lengths = torch.tensor([16384, 16381, 9973])
     x = torch.randn(3, 16384, 4)

@@ -113,7 +113,6 @@ def test_untuned_warmup_multiplies_a_schedule_over_all_steps() -> None:
     [
         ({"steps": 10}, "epochs=100 and steps=10: set one of them"),
         ({"steps": 10, "val_every": 5}, "leave the other null; with epochs, set val_every=null too"),
-        ({"epochs": None}, "epochs=None and steps=None"),
         ({"val_every": 5}, "val_every=5 counts optimizer steps"),
         ({"epochs": None, "steps": 5}, "set interval=step"),
         ({"epochs": None, "steps": 5, "interval": "step", "schedule": "multistep"}, "another schedule than multistep"),
