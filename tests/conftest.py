@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from support.devices import NO_GPU
 
+from sliceformer_lab.__main__ import main
 from sliceformer_lab.runs.commit import git_commit
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.sweeps import estimate
@@ -59,3 +61,18 @@ def no_measured_steps(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRe
     """A sweep measures no steps before it starts, which takes ten seconds; tests of the estimate do."""
     if request.path.name != "test_estimate.py":
         monkeypatch.setattr(estimate, "MIN_MEASURED_JOBS", 10**6)
+
+
+@pytest.fixture
+def refused(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Gives the program a command line that cannot work; returns the one sentence with which it ends."""
+
+    def call(*words: str) -> str:
+        capfd.readouterr()
+        assert main(words) == 1
+        out, err = capfd.readouterr()
+        assert "Traceback" not in out + err
+        assert err.count("\n") == 1 and err.startswith("sliceformer-lab: "), err
+        return err
+
+    return call

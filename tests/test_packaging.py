@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from support.other_process import run_python
 
 ROOT = Path(__file__).parents[1]
 NAMES = ("tasks", "callbacks", "conf")
@@ -97,15 +98,7 @@ def link_package(name: str, site: Path, seen: set[str]) -> None:
 
 def train_and_open(folder: Path, *path: Path) -> Path:
     """Trains for an epoch in `folder`, opens the run, and returns the file that its task's class comes from."""
-    done = subprocess.run(
-        [sys.executable, "-c", TRAIN_AND_OPEN],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path))},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    done = run_python("-c", TRAIN_AND_OPEN, cwd=folder, PYTHONPATH=os.pathsep.join(map(str, path)))
     assert done.returncode == 0, done.stderr
     return Path(done.stdout.splitlines()[-1])
 

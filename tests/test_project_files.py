@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import tomllib
 from itertools import chain
 from pathlib import Path
 
 import pytest
 import yaml
+from support.other_process import run_python
 
 ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -23,8 +22,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 )
 def test_a_file_for_github_fits_its_schema(kind: str, files: list[Path]) -> None:
     assert files
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{kind}", *map(str, files)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_python("-m", "check_jsonschema", "--builtin-schema", f"vendor.{kind}", *map(str, files))
     assert done.returncode == 0, done.stdout + done.stderr
 
 

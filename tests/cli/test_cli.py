@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.other_process import run_python
 
 from sliceformer_lab import commands
 from sliceformer_lab.__main__ import COMMANDS, load, main
@@ -86,7 +87,7 @@ def test_help_and_refusals_import_nothing_heavy() -> None:
         f"codes = [main(call.split()) for call in {calls + refused}];"
         f"found = sorted(set({HEAVY}) & set(sys.modules)); print(codes, found, file=sys.stderr); sys.exit(len(found))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = run_python("-c", code)
     assert done.returncode == 0, done.stderr
     codes = [0, 1, 1, *(0 for _ in COMMANDS), *(1 for _ in refused)]
     assert done.stderr.splitlines()[-1] == f"{codes} []"

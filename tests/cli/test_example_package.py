@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.other_process import run_python
 
 from sliceformer_lab.config.compose import CONF_DIR, option_names
 from sliceformer_lab.config.plugins import plugins
@@ -48,15 +48,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_installed_example_trains_resumes_opens_reports_and_keeps_the_contract(site: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", STEPS],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(site)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    done = run_python("-c", STEPS, cwd=tmp_path, PYTHONPATH=str(site))
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert Path(lines[-1]).is_relative_to(site)

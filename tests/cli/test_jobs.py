@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -15,21 +14,14 @@ import pytest
 from support.endings import train_in_turn
 from support.runs import TINY, last_of_each
 
-from sliceformer_lab.__main__ import main
 from sliceformer_lab.cli import run_once
 from sliceformer_lab.errors import Interrupted
+from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.tasks.image import ImageClassification
 
 TINY_MHA = (*TINY, "attention=mha")
 BENCHMARK = "trainer.benchmark=true"  # which cannot change a result
 Lab = Callable[..., int]
-
-
-@pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
-    """The command line in this process, started in a temporary folder."""
-    monkeypatch.chdir(tmp_path)
-    return lambda *arguments: main(last_of_each(arguments))
 
 
 def jobs_of(folder: Path) -> list[Path]:
@@ -58,7 +50,7 @@ def test_sweep_runs_every_combination_in_a_folder_of_its_own(
         *("0-digits-mha", "1-digits-mha"),
         *("2-digits-identity", "3-digits-identity"),
     ]
-    summaries = [json.loads((folder / "summary.json").read_text()) for folder in jobs_of(tmp_path)]
+    summaries = [read_summary(folder) for folder in jobs_of(tmp_path)]
     assert [(s["attention"], s["seed"], s["status"]) for s in summaries] == [
         *(("mha", 0, "ok"), ("mha", 1, "ok")),
         *(("identity", 0, "ok"), ("identity", 1, "ok")),
@@ -107,7 +99,7 @@ def test_failures_in_building_and_in_data_are_printed_and_summarised(
     assert "64 training examples do not fill a step of 64000" in out
     assert "2-image_folder-image_folder-mha-" in out and "holds no class folders" in out
     assert "3-image_folder-image_folder-mha-" in out and "not tried again after an earlier job of this sweep" in out
-    summaries = [json.loads((folder / "summary.json").read_text()) for folder in jobs_of(tmp_path)[:3]]
+    summaries = [read_summary(folder) for folder in jobs_of(tmp_path)[:3]]
     assert [summary["status"] for summary in summaries] == ["failed", "ok", "failed"]
 
 
@@ -158,7 +150,7 @@ def test_resume_keeps_the_configuration_and_takes_only_what_cannot_change_the_re
     assert lab("-m", "resume=first", "mode=eval,train") == 1
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "first").rglob("*")} == files, "nothing was touched"
 
-    assert json.loads((tmp_path / "first" / "summary.json").read_text())["command"] == [*TINY_MHA, BENCHMARK]
+    assert read_summary(tmp_path / "first")["command"] == [*TINY_MHA, BENCHMARK]
 
     assert lab("mode=eval", "resume=first", "attention=mha", "trainer.log_every_n_steps=3") == 0
     saved = (tmp_path / "first" / ".processes.yaml").read_text()
@@ -166,7 +158,7 @@ def test_resume_keeps_the_configuration_and_takes_only_what_cannot_change_the_re
 
     (tmp_path / "first" / "summary.json").write_text("{")
     assert lab("resume=first") == 0
-    assert "command" not in json.loads((tmp_path / "first" / "summary.json").read_text()), "it is lost, and not resume="
+    assert "command" not in read_summary(tmp_path / "first"), "it is lost, and not resume="
 
 
 def test_more_processes_than_cores_are_refused_unless_asked_for(
@@ -216,10 +208,10 @@ def test_a_job_that_slurm_starts_again_goes_on_in_its_folder(
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     capsys.readouterr()
     assert lab(*words) == 0
-    assert json.loads((folder / "summary.json").read_text())["status"] == "ok"
+    assert read_summary(folder)["status"] == "ok"
     printed = capsys.readouterr().out
     assert "epoch 3/3" in printed and "epoch 1/3" not in printed, "it goes on"
-    assert json.loads((folder / "summary.json").read_text())["command"] == last_of_each(words)
+    assert read_summary(folder)["command"] == last_of_each(words)
     assert lab(*words) == 0 and "holds a finished run" in capsys.readouterr().out
     assert list(folder.parent.iterdir()) == [folder]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -12,22 +11,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.other_process import wait_for
+from support.other_process import run_python, wait_for
 
-MODULE = (sys.executable, "-m", "sliceformer_lab")
-SCRIPT = (str(Path(sysconfig.get_path("scripts")) / "sliceformer-lab"),)
+from sliceformer_lab.runs.folder import read_summary
+
+MODULE = ("-m", "sliceformer_lab")
+SCRIPT = Path(sysconfig.get_path("scripts")) / "sliceformer-lab"
 SMALL = ("encoder=tiny", "data.limit_train=64", "callbacks=minimal", "pictures=false", "attention=mha")
-
-
-def call(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in `folder`."""
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
 
 
 def stopped_in_training(folder: Path, words: tuple[str, ...], stop: Callable[[int], None]) -> tuple[int, str, str]:
     """The exit code and the output of a program that `stop` ends, by its process, once there is a checkpoint."""
     pipe = subprocess.PIPE
-    command = (*MODULE, *SMALL, "optim.epochs=10000", *words)
+    command = (sys.executable, *MODULE, *SMALL, "optim.epochs=10000", *words)
     with subprocess.Popen(command, cwd=folder, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
         wait_for(lambda: list(folder.rglob("last.ckpt")))
         stop(process.pid)
@@ -40,7 +36,7 @@ def stopped_in_training(folder: Path, words: tuple[str, ...], stop: Callable[[in
 def test_script_trains_from_any_folder_whatever_files_are_in_it(tmp_path: Path) -> None:
     for name in ("tasks.py", "callbacks.py", "conf.py"):
         (tmp_path / name).write_text("raise SystemExit('the wrong module')")
-    done = call(tmp_path, *SCRIPT, *SMALL, "optim.epochs=1")
+    done = run_python(str(SCRIPT), *SMALL, "optim.epochs=1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "outputs" / "digits" / "mha").iterdir()
     assert (folder / "sliceformer_lab.log").is_file()
@@ -48,7 +44,7 @@ def test_script_trains_from_any_folder_whatever_files_are_in_it(tmp_path: Path) 
 
 
 def test_module_refuses_a_wrong_option_and_writes_nothing(tmp_path: Path) -> None:
-    done = call(tmp_path, *MODULE, "attention=cps")
+    done = run_python(*MODULE, "attention=cps", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("sliceformer-lab: attention=cps: ") and done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
@@ -60,7 +56,7 @@ def test_signal_stops_a_sweep_and_its_job_can_go_on(tmp_path: Path, number: int,
     found, out, err = stopped_in_training(tmp_path, ("-m", "seed=0,1"), lambda process: os.kill(process, number))
     assert found == code and "interrupted  stopped by SIG" in out, err
     (job,) = (path.parent for path in tmp_path.rglob("summary.json"))
-    assert '"status": "interrupted"' in (job / "summary.json").read_text()
+    assert read_summary(job)["status"] == "interrupted"
     assert "2 of 2 jobs did not finish" in err
 
 
@@ -69,4 +65,4 @@ def test_signal_to_the_whole_group_interrupts_a_run_whose_data_workers_die(tmp_p
     words = ("data.num_workers=2", "hydra.run.dir=run")
     code, _, err = stopped_in_training(tmp_path, words, lambda process: os.killpg(process, signal.SIGTERM))
     assert code == 143 and err.count("stopped by SIGTERM") == 1, err
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
+    assert read_summary(tmp_path / "run")["status"] == "interrupted"

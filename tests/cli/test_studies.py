@@ -15,7 +15,6 @@ from support.run_folders import write_run
 from support.runs import small_config
 from support.studies import rows_of_study
 
-from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.report import write_report
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.tables import frame, latex, markdown
@@ -97,14 +96,13 @@ def test_no_recipe_sets_an_option_that_the_small_scale_would_put_back() -> None:
 
 
 def test_a_task_without_sizes_at_a_scale_is_refused_in_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     task = tmp_path / "task" / "mine.yaml"
     task.parent.mkdir()
     task.write_text("# @package _global_\ndefaults:\n  - digits\n")
     for words in (["--config-dir", str(tmp_path), "task=mine"], ["data.limit_train=???"]):
-        assert main(["scale=small", *words]) == 1
+        assert lab("scale=small", *words) == 1
         name = "mine" if "task=mine" in words else "digits"
         assert capsys.readouterr().err == (
             f"sliceformer-lab: scale=small: task={name} has no sizes at this scale; "
@@ -179,13 +177,6 @@ def test_report_keeps_scales_apart_and_names_them_in_every_format(tmp_path: Path
     assert text.startswith(f"# Runs below {tmp_path.name}, scale full and small\n") and f"## {small}" in text
     assert "digits, scale small: " in latex(sections)
     assert list(frame(sections)["scale"]) == ["full", "small"]
-
-
-@pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
-    """The command line in this process, started in a temporary folder, without W&B."""
-    monkeypatch.chdir(tmp_path)
-    return lambda *arguments: main(arguments)
 
 
 def test_a_killed_study_continues_with_the_missing_jobs_and_ends_with_a_report(

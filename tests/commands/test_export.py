@@ -57,10 +57,12 @@ def run_onnx(folder: Path, *inputs: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(session.run(None, given)[0])
 
 
-def test_safetensors_and_configuration_load_back(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_safetensors_and_configuration_load_back(
+    run: Path, refused: Callable[..., str], capfd: pytest.CaptureFixture[str]
+) -> None:
     assert main(["export", f"resume={run}"]) == 0
     folder = run / "export" / "safetensors"
-    assert str(folder) in capsys.readouterr().out
+    assert str(folder) in capfd.readouterr().out
     none = torch.zeros(4, dtype=torch.long)
     outputs = load_export(folder)(Batch(images(4), none, none))
     torch.testing.assert_close(outputs, expected(run, images(4)), rtol=0, atol=0)
@@ -72,8 +74,7 @@ def test_safetensors_and_configuration_load_back(run: Path, capsys: pytest.Captu
         "load_export",
     ):
         assert fact in card
-    assert main(["export", f"resume={run}"]) == 1
-    assert "this folder exists already; name a new one" in capsys.readouterr().err
+    assert "this folder exists already; name a new one" in refused("export", f"resume={run}")
     with pytest.raises(RunFolderError, match="holds no exported model"):
         load_export(run)
 
@@ -125,27 +126,20 @@ def test_executorch_takes_texts_of_one_length_with_padding(
     ],
 )
 def test_an_operator_that_executorch_lacks_is_named(
-    words: tuple[str, ...],
-    reason: str,
-    train: Callable[..., Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...], reason: str, train: Callable[..., Path], tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     pytest.importorskip("executorch.runtime")
     run = train(*words, "encoder.depth=1", "data.limit_train=64", "data.limit_eval=64")
-    assert main(["export", f"resume={run}", "format=executorch", f"output={tmp_path / 'model'}"]) == 1
-    assert reason in capsys.readouterr().err and list(tmp_path.iterdir()) == []
+    assert reason in refused("export", f"resume={run}", "format=executorch", f"output={tmp_path / 'model'}")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.skipif(find_spec("executorch") is not None, reason="ExecuTorch is installed")
 def test_without_executorch_one_sentence_says_what_to_install(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
-    assert main(["export", f"resume={run}", "format=executorch", f"output={tmp_path / 'model'}"]) == 1
-    error = capsys.readouterr().err
-    assert error.strip() == (
-        "sliceformer-lab: format=executorch needs executorch; run pip install 'sliceformer-lab[executorch]'"
-    )
+    sentence = refused("export", f"resume={run}", "format=executorch", f"output={tmp_path / 'model'}")
+    assert sentence.endswith(": format=executorch needs executorch; run pip install 'sliceformer-lab[executorch]'\n")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -213,16 +207,18 @@ def test_the_card_says_how_texts_become_ids(train: Callable[..., Path], texts: P
 
 
 def test_what_onnx_computes_wrongly_is_refused(
-    train: Callable[..., Path], texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    train: Callable[..., Path], texts: Path, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     run = text_run(train, texts, "attention=pooling")  # torch.onnx drops the divisor of avg_pool2d
-    assert main(["export", f"resume={run}", "format=onnx", f"output={tmp_path / 'model'}"]) == 1
-    assert "differs from the run's by" in capsys.readouterr().err and list(tmp_path.iterdir()) == []
+    words = ("export", f"resume={run}", "format=onnx", f"output={tmp_path / 'model'}")
+    assert "differs from the run's by" in refused(*words) and list(tmp_path.iterdir()) == []
 
 
-def test_failed_export_leaves_nothing(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_export_leaves_nothing(
+    run: Path, tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sliceformer_lab.commands.export.write_export.TOLERANCE", -1.0)
-    assert main(["export", f"resume={run}", f"output={tmp_path / 'model'}"]) == 1
+    assert "differs from the run's by" in refused("export", f"resume={run}", f"output={tmp_path / 'model'}")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -61,9 +62,8 @@ def test_an_operator_of_somebody_else_is_one_line_that_verify_repeats(
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"format": 1, "digest": "0", "options": {}}', "no line"])
 def test_a_line_that_submit_did_not_write_is_refused_before_anything_runs(
-    text: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    text: str, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     (tmp_path / "line.jsonl").write_text(text)
-    assert main(["verify", str(tmp_path / "line.jsonl"), f"folder={tmp_path / 'again'}"]) == 1
-    err = capfd.readouterr().err
-    assert err.count("\n") == 1 and "line.jsonl" in err and not list((tmp_path / "again").glob("*"))
+    assert "line.jsonl" in refused("verify", str(tmp_path / "line.jsonl"), f"folder={tmp_path / 'again'}")
+    assert not list((tmp_path / "again").glob("*"))

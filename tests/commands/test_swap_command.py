@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from support.other_process import held_by_another_process
+from support.runs import last_of_each
 from torch.testing import assert_close
 
 from sliceformer_lab import swap
@@ -55,13 +57,20 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def call(bert: Path, texts: Path, tmp_path: Path) -> Callable[..., int]:
-    def run(*words: str) -> int:
-        given = {"model": bert, "data.file": texts, "output": tmp_path / "swapped", "lr_layers": "3e-3"}
-        given |= {key: value for key, _, value in (word.partition("=") for word in words)}
-        return main(["swap", *[f"{key}={value}" for key, value in given.items()], f"paths.outputs={tmp_path / 'logs'}"])
+def line(bert: Path, texts: Path, tmp_path: Path) -> Callable[..., list[str]]:
+    """The command line of a swap; a word replaces the one with its key."""
+    own = [f"model={bert}", f"data.file={texts}", f"output={tmp_path / 'swapped'}", "lr_layers=3e-3"]
+    return lambda *words: ["swap", *last_of_each([*own, *words]), f"paths.outputs={tmp_path / 'logs'}"]
 
-    return run
+
+@pytest.fixture
+def call(line: Callable[..., list[str]]) -> Callable[..., int]:
+    return lambda *words: main(line(*words))
+
+
+@pytest.fixture
+def refuse(line: Callable[..., list[str]], refused: Callable[..., str]) -> Callable[..., str]:
+    return lambda *words: refused(*line(*words))
 
 
 def test_a_text_model_is_swapped_healed_and_written_with_its_classes(
@@ -130,13 +139,10 @@ def test_a_stopped_swap_goes_on_to_the_same_weights(
     assert_close(*[load_file(f / "model.safetensors") for f in (tmp_path / "swapped", whole)], rtol=0, atol=0)
 
 
-def test_two_swaps_into_one_folder_are_refused(
-    call: Callable[..., int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_two_swaps_into_one_folder_are_refused(refuse: Callable[..., str], tmp_path: Path) -> None:
     output = tmp_path / "swapped"
     with held_by_another_process(lock_folder, output):
-        assert call("attention=identity") == 1
-    assert "is held by another live process" in capfd.readouterr().err
+        assert "is held by another live process" in refuse("attention=identity")
     assert {file.name for file in output.iterdir()} == {".lock"}
 
 
@@ -183,26 +189,16 @@ def test_a_vit_of_timm_is_healed_on_a_folder_of_pictures_and_judged_by_its_class
     ],
 )
 def test_bad_input_is_one_sentence_and_writes_nothing(
-    words: list[str],
-    sentence: str,
-    call: Callable[..., int],
-    texts: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], sentence: str, refuse: Callable[..., str], texts: Path, tmp_path: Path
 ) -> None:
-    assert call(*[word.replace("TEXTS", str(texts)) for word in words]) != 0
-    printed = capsys.readouterr().err
-    assert sentence in printed and "Traceback" not in printed
+    assert sentence in refuse(*[word.replace("TEXTS", str(texts)) for word in words])
     assert not (tmp_path / "swapped").exists()
 
 
-def test_an_output_with_other_files_is_left_alone(
-    call: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_output_with_other_files_is_left_alone(refuse: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "swapped").mkdir()
     (tmp_path / "swapped" / "mine.txt").write_text("mine")
-    assert call() == 1
-    assert "holds other files; name a new folder" in capsys.readouterr().err
+    assert "holds other files; name a new folder" in refuse()
     assert [file.name for file in (tmp_path / "swapped").iterdir()] == ["mine.txt"]
 
 
@@ -274,12 +270,11 @@ def test_at_most_three_sets_of_layers_are_judged_from_each_side() -> None:
     "row", ['{"text": "red dog", "label": null}', '{"text": null, "label": "a"}', '{"text": "red", "label": " "}']
 )
 def test_a_row_without_text_or_label_is_named_and_never_a_class_of_its_own(
-    row: str, call: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    row: str, refuse: Callable[..., str], tmp_path: Path
 ) -> None:
     rows = [json.dumps({"text": f"{word} dog", "label": word[0]}) for word in WORDS * 5]
     (tmp_path / "labelled.jsonl").write_text("\n".join([*rows, row]))
-    assert call(f"labelled.file={tmp_path / 'labelled.jsonl'}") == 1
-    assert "line 51" in (error := capsys.readouterr().err) and "give a text and its label" in error
+    assert re.search("line 51.*give a text and its label", refuse(f"labelled.file={tmp_path / 'labelled.jsonl'}"))
     assert not (tmp_path / "swapped").exists()
 
 

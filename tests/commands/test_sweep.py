@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.fake_jobs import run_fake, sweep_of
+from support.fake_jobs import run_fake, start_elsewhere, statuses, sweep_of
+from support.other_process import wait_for
 from support.runs import TINY
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.sweep import read_sweep, write_sweep
 from sliceformer_lab.sweeps.queue import Queue
 from sliceformer_lab.sweeps.serial_jobs import Serial
@@ -46,7 +44,7 @@ def test_retry_runs_the_command_of_the_sweep_with_its_failed_jobs(
     words = ["-m", *TINY, "attention=identity,mean", "hydra.sweep.dir=sweep"]
     assert main([*words, "task=image_folder", "data.root=there"]) == 1
     sweep = read_sweep(Path("sweep"))
-    assert [state_of(sweep.place(job)).status for job in sweep.jobs] == ["failed", "failed"]
+    assert statuses(sweep) == ["failed", "failed"]
     (tmp_path / "there").unlink()
     os.chdir("/")
     assert main(["sweep", "retry", str(tmp_path / "sweep")]) == 1
@@ -57,20 +55,13 @@ def test_retry_runs_the_command_of_the_sweep_with_its_failed_jobs(
 
 def test_cancel_stops_a_serial_sweep_by_a_signal(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path / "sweep", "seconds=60", "end=ok")
-    code = (
-        "from pathlib import Path; from support.fake_jobs import run_fake; from sliceformer_lab.runs.sweep import *\n"
-        "from sliceformer_lab.sweeps.queue import Queue; from sliceformer_lab.sweeps.serial_jobs import Serial\n"
-        "from sliceformer_lab.training.processes.signals import signals_as_errors\n"
-        f"with signals_as_errors(): Serial().run(Queue(read_sweep(Path({str(sweep.folder)!r})), run_fake))"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[1], stderr=subprocess.DEVNULL)
-    while state_of(sweep.place(sweep.jobs[0])).status != "running":
-        time.sleep(0.05)
+    process = start_elsewhere(sweep, "with signals_as_errors(): Serial().run(Queue(sweep, run_fake))")
+    wait_for(lambda: statuses(sweep)[0] == "running")
     assert main(["sweep", "cancel", str(sweep.folder)]) == 0
-    process.wait(timeout=30)
-    assert [state_of(sweep.place(job)).status for job in sweep.jobs] == ["interrupted", "planned"]
+    process.communicate(timeout=30)
+    assert statuses(sweep) == ["interrupted", "planned"]
     Serial().run(Queue(sweep, run_fake))
-    assert [state_of(sweep.place(job)).status for job in sweep.jobs] == ["ok", "ok"]
+    assert statuses(sweep) == ["ok", "ok"]
 
 
 def test_cancel_says_that_slurm_does_not_answer_and_not_that_jobs_stop(
@@ -106,11 +97,8 @@ def test_a_job_on_another_machine_is_named_with_its_process(
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def test_a_folder_without_a_plan_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sweep", "status", str(tmp_path)]) == 1
-    assert capsys.readouterr().err == (
-        f"sliceformer-lab: {tmp_path} is not the folder of a sweep: it has no sweep.json\n"
-    )
-    assert tmp_path.is_dir(), "the folder of a user stays"
+def test_a_folder_without_a_plan_is_one_sentence(tmp_path: Path, refused: Callable[..., str]) -> None:
+    sentence = refused("sweep", "status", str(tmp_path))
+    assert sentence == f"sliceformer-lab: {tmp_path} is not the folder of a sweep: it has no sweep.json\n"
     write_sweep(sweep_of(tmp_path / "empty"))
     assert main(["sweep", "status", str(tmp_path / "empty")]) == 0

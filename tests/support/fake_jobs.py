@@ -64,6 +64,8 @@ from sliceformer_lab.runs.sweep import read_sweep
 from sliceformer_lab.sweeps import fork_server
 from sliceformer_lab.sweeps.local_jobs import LocalLauncher
 from sliceformer_lab.sweeps.queue import Queue
+from sliceformer_lab.sweeps.serial_jobs import Serial
+from sliceformer_lab.training.processes.signals import signals_as_errors
 fork_server.LIBRARIES = ()
 sweep = read_sweep(Path({folder!r}))
 """

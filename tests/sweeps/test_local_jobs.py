@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -13,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.fake_jobs import run_fake, start_elsewhere, starts_of, statuses, sweep_of
-from support.other_process import wait_for
+from support.other_process import run_python, wait_for
 from support.runs import TINY
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.errors import ConfigError, Interrupted
+from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.job_state import OUTPUT, read_record
 from sliceformer_lab.sweeps.board import JobBoard, last_progress
 from sliceformer_lab.sweeps.local_jobs import LocalLauncher, visible_gpus
@@ -115,14 +113,13 @@ def test_a_forked_job_equals_its_recorded_command_in_a_process_of_its_own_bit_fo
     words = [*TINY, "attention=csp,mha"]
     assert main(["-m", *words, "launcher=local", "launcher.jobs=2", "hydra.sweep.dir=together"]) == 0
     (forked,) = Path("together").glob("1-*")
-    recorded = json.loads((forked / "summary.json").read_text())["command"]
+    recorded = read_summary(forked)["command"]
     assert "attention=mha" in recorded
-    command = [sys.executable, "-m", "sliceformer_lab", *recorded, "hydra.run.dir=alone"]
-    alone = subprocess.run(command, capture_output=True, text=True, check=False)
+    alone = run_python("-m", "sliceformer_lab", *recorded, "hydra.run.dir=alone")
     assert alone.returncode == 0, alone.stderr
     with np.load(forked / "predictions.npz") as ours, np.load("alone/predictions.npz") as theirs:
         assert all(np.array_equal(ours[name], theirs[name]) for name in theirs.files)
-    metrics = [json.loads((folder / "summary.json").read_text())["metrics"] for folder in (forked, Path("alone"))]
+    metrics = [read_summary(folder)["metrics"] for folder in (forked, Path("alone"))]
     assert metrics[0] == metrics[1]
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from support.devices import DEVICES
+from support.other_process import run_python
 from support.runs import SMALL, assert_equal_runs, last_of_each
 
 from sliceformer_lab.__main__ import main
@@ -68,8 +69,7 @@ def test_one_process_of_ddp_trains_as_a_run_without(device: str, tmp_path: Path)
     here = ("trainer.accelerator=cpu",) if device == "cpu" else ("trainer.accelerator=gpu",)
     for name, trainer in (("ddp", "ddp"), ("alone", device.replace("cuda", "gpu"))):
         options = (f"trainer={trainer}", "trainer.devices=1", *here, *exact, f"hydra.run.dir='{tmp_path / name}'")
-        command = [sys.executable, "-m", "sliceformer_lab", *last_of_each([*SMALL, *options])]
-        done = subprocess.run(command, text=True, capture_output=True, timeout=MAX_SECONDS)
+        done = run_python("-m", "sliceformer_lab", *last_of_each([*SMALL, *options]))
         assert done.returncode == 0, done.stderr
     assert_equal_runs(tmp_path / "alone", tmp_path / "ddp")
 
@@ -121,12 +121,7 @@ def test_all_processes_stop_when_the_first_is_signalled_and_go_on_within_the_epo
     assert process.returncode == 143 and "Traceback" not in errors
     assert errors.count("stopped by SIGTERM") == 1
     assert read_summary(stopped)["status"] == "interrupted"
-    resumed = subprocess.run(
-        [sys.executable, "-m", "sliceformer_lab", f"resume={stopped}"],
-        text=True,
-        capture_output=True,
-        timeout=MAX_SECONDS,
-    )
+    resumed = run_python("-m", "sliceformer_lab", f"resume={stopped}")
     assert resumed.returncode == 0, resumed.stderr
     other.communicate(timeout=MAX_SECONDS)
     assert read_summary(stopped)["starts"][1]["from_step"] > 0

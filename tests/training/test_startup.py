@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from support.other_process import run_python
 from support.runs import SMALL, last_of_each
 
 UNNEEDED = {  # by a run of digits, before its first batch; Lightning's torchmetrics imports matplotlib and scipy itself
@@ -37,9 +35,7 @@ def test_a_run_of_digits_imports_no_other_packages_before_its_first_batch(tmp_pa
     options = ["allow_targets=[list_modules.]", f"paths.outputs={tmp_path}"]
     callback = f"+callbacks.last={{_target_: list_modules.ListModules, file: '{file}'}}"
     words = last_of_each([*SMALL, "callbacks=default", "attention=csp", *options, callback])
-    command = [sys.executable, "-m", "sliceformer_lab", *words]
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    done = run_python("-m", "sliceformer_lab", *words, PYTHONPATH=str(tmp_path))
     assert done.returncode == 0, done.stderr
     imported = set(json.loads(file.read_text()))
     assert {"torch", "pytorch_lightning", "torchmetrics"} <= imported
