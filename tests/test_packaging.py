@@ -93,7 +93,7 @@ def link_package(name: str, site: Path, seen: set[str]) -> None:
             (site / top).symlink_to(Path(str(found.locate_file(top))))
     for requirement in found.requires or ():
         if "extra ==" not in requirement:
-            link_package(re.match(r"[\w.-]+", requirement)[0], site, seen)  # type: ignore[index]
+            link_package(re.match(r"[\w.-]+", requirement)[0], site, seen)
 
 
 def train_and_open(folder: Path, *path: Path) -> Path:

@@ -37,7 +37,7 @@ def test_single_run_has_a_folder_of_its_task_attention_time_and_options(
     folders = list((tmp_path / "outputs" / "digits" / "mha").iterdir())
     assert len(folders) == 2
     pattern = r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d-\d{6}-([0-9a-f]{6})"
-    digests = {re.fullmatch(pattern, folder.name)[1] for folder in folders}  # type: ignore[index]
+    digests = {re.fullmatch(pattern, folder.name)[1] for folder in folders}
     assert len(digests) == 1, "the same options have the same digest"
     assert not (tmp_path / "outputs" / "sweeps").exists()
 

@@ -196,7 +196,7 @@ def test_residual_is_that_of_the_real_tokens_and_stays_below_the_bound(study: St
     (batch,) = group.batches(source, model, 2)
     with evaluation_mode(model), record_blocks(encoder_blocks(model)) as taken:
         model(batch)
-    whole = table[(table["run"] == source.folder.name) & (table["checkpoint"] == "init")]  # type: ignore[union-attr]
+    whole = table[(table["run"] == source.folder.name) & (table["checkpoint"] == "init")]
     whole = whole[whole["skip"] & whole["mlp"] & whole["norm"]].set_index("layer")["mean"]
     for layer, x in enumerate([taken[0]["before"], *(seen["stream"] for seen in taken)]):
         assert whole[layer] == pytest.approx(float(relative_residual(x).mean()), rel=1e-4)
@@ -289,8 +289,7 @@ def real_tokens(model: Any, batch: Batch) -> list[int]:
         model(batch)
     seen = taken[0]
     assert all(not x[n:].any() for x, n in zip(seen["before"], seen["lengths"].tolist(), strict=True))
-    found: list[int] = seen["lengths"].tolist()
-    return found
+    return seen["lengths"].tolist()
 
 
 def change(folder: Path, file: str, old: str, new: str) -> None:

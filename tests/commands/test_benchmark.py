@@ -70,7 +70,7 @@ def test_suite_leaves_every_file_with_the_right_rows(
 ) -> None:
     code, out, err, folder = bench(f"suite={suite}", *QUICK, *arguments)
     assert (code, err) == (0, "")
-    assert folder is not None and folder.parent.name == suite
+    assert folder.parent.name == suite
     table = pd.read_csv(folder / "results.csv")
     content = json.loads((folder / "results.json").read_text())
     assert {name: set(part["name"]) for name, part in table.groupby("workload")} == workloads
@@ -107,7 +107,6 @@ def test_a_missing_gpu_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch)
 
 def test_numbers_of_operations_are_those_worked_out_by_hand(bench: Bench) -> None:
     folder = bench("suite=layers", "sizes=[8]", "attentions=[csp]", *QUICK)[3]
-    assert folder is not None
     rows = pd.read_csv(folder / "results.csv").set_index(["name", "mode"])
     two_linears = 2 * 8 * 512 * 512
     assert rows.loc[("identity", "inference"), "multiply_adds"] == two_linears

@@ -45,9 +45,8 @@ def test_a_metric_that_is_no_mean_gets_the_variance_of_its_resampled_examples(
 ) -> None:
     one = run(tmp_path / "a", scores, 1.5, 0)
     values = scores.of(one, "test/auc")
-    assert values is not None
     recorded = one.metric("test/auc")
-    assert recorded is not None and values[1].mean() == pytest.approx(recorded, abs=0.01)
+    assert values[1].mean() == pytest.approx(recorded, abs=0.01)
     with np.load(one.folder / "predictions.npz") as arrays:
         targets, logits = torch.from_numpy(arrays["test_targets"]), torch.from_numpy(arrays["test_logits"])
     generator = np.random.default_rng(0)
@@ -64,13 +63,13 @@ def test_paired_differences_have_a_variance_over_seeds_and_examples_or_say_that_
     for metric in ("test/accuracy", "test/auc"):
         pairs = {seed: float(ours[seed].metric(metric) or 0) - float(theirs[seed].metric(metric) or 0) for seed in ours}
         estimate = paired_estimate(scores, ours, theirs, pairs, metric)
-        assert estimate is not None and estimate.over == "seeds and examples"
+        assert estimate.over == "seeds and examples"
         assert estimate.mean == pytest.approx(np.mean(list(pairs.values())), abs=1e-6)
     (theirs[1].folder / "predictions.npz").unlink()
-    alone = paired_estimate(ExampleScores(scores._plan), ours, theirs, pairs, "test/auc")
-    assert alone is not None and alone.over == "seeds"
+    alone = paired_estimate(ExampleScores(scores._config), ours, theirs, pairs, "test/auc")
+    assert alone.over == "seeds"
     splits = estimate_over_splits([*pairs.values()], [*pairs], ours[0].size_per_train("test"))
-    assert splits is not None and splits.variance == pytest.approx(alone.variance * (1 + 3 * 400 / 800))
+    assert splits.variance == pytest.approx(alone.variance * (1 + 3 * 400 / 800))
     folds = {seed: replace(one, summary={**one.summary, "split_seed": seed}) for seed, one in ours.items()}
     assert paired_estimate(scores, folds, theirs, pairs, "test/auc") == splits
     shared = {"digests": {"test": "published"}}  # the split seed chooses only validation examples
@@ -85,4 +84,4 @@ def test_above_the_constant_prediction_needs_more_than_a_lucky_sample(tmp_path: 
     )
     for runs, has_learned in ((commonest, False), (skilled, True)):
         estimate = scores.above_constant(runs, "val/accuracy", 1.0)
-        assert estimate is not None and (estimate.lower_limit() > 0) == has_learned, estimate
+        assert (estimate.lower_limit() > 0) == has_learned, estimate

@@ -53,9 +53,7 @@ def mixed(
 
 
 def found(call: Mixed) -> tuple[Tensor, Tensor]:
-    maps = call.maps(100)
-    assert maps is not None
-    return maps
+    return call.maps(100)
 
 
 @pytest.mark.parametrize("name", [*PERMUTATIONS, *AVERAGES])
@@ -203,8 +201,8 @@ def test_pairs_reached_end_at_a_layer_without_maps(names: tuple[str, ...], known
     encoder = load_option("encoder", "tiny") | sizes
     model = nn.Module()
     model.encoder = build_encoder(encoder, load_option("block", "transformer"), nodes, TOKENS).eval()
-    model.forward = model.encoder.forward  # type: ignore[method-assign]
-    model.num_tokens = lambda: TOKENS  # type: ignore[assignment]
+    model.forward = model.encoder.forward
+    model.num_tokens = lambda: TOKENS
     group: Any = SimpleNamespace(batches=lambda *_: [torch.randn(2, TOKENS, CHANNELS)])
     opened: Any = SimpleNamespace(model=model, source=SimpleNamespace(label="x"), checkpoint="init")
     reached = {key[:2]: values for key, values in ShowMaps(samples=2).measured(group, opened, {}).items()}

@@ -343,7 +343,6 @@ def test_scoring_a_run_again_restores_what_encodes_its_inputs(tmp_path: Path) ->
     old = load_run(tmp_path / "run")
     assert old.predictions.keys() == arrays.keys() and old.model is not None
     picture = found.data.examples("test", [0])[0].content
-    assert picture is not None
     with pytest.raises(RunFolderError, match="mode=eval resume="):
         old.predict([picture])
     assert main([f"resume={tmp_path / 'run'}", "mode=eval"]) == 0

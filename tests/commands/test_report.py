@@ -255,10 +255,10 @@ def test_pairs_are_tested_by_student_s_test_from_three_on(tmp_path: Path) -> Non
     write_runs(tmp_path, "samsa", *WORSE[:2])
     found = by_label(tmp_path)
     csp, samsa = found["csp"].test, found["samsa"].test
-    assert csp is not None and samsa is not None and found["mha"].test is None
+    assert found["mha"].test is None
     assert (csp.against, csp.pairs, csp.verdict) == ("mha", 6, "significant")
     assert csp.p == pytest.approx(ttest_rel(WORSE, GOOD).pvalue) and csp.difference == pytest.approx(-0.02)
-    assert csp.smallest is not None and 0.003 < csp.smallest < 0.02
+    assert 0.003 < csp.smallest < 0.02
     assert (samsa.pairs, samsa.p, samsa.verdict) == (2, None, "not tested: 2 of 3 pairs")
 
 
@@ -269,7 +269,6 @@ def test_the_tests_of_a_table_are_corrected_for_their_number(tmp_path: Path) -> 
     alone = by_label(tmp_path)["csp"].test
     write_runs(tmp_path, "identity", *near)
     both = by_label(tmp_path)["csp"].test
-    assert alone is not None and both is not None and alone.p is not None
     assert (alone.verdict, both.verdict) == ("significant", "not significant") and both.p == pytest.approx(2 * alone.p)
 
 
@@ -279,8 +278,8 @@ def test_a_difference_on_the_same_examples_has_a_variance_over_these_too(tmp_pat
         for folder in write_runs(tmp_path, name, *[right.mean()] * 3):
             write_predictions(folder, right)
     test = by_label(tmp_path)["csp"].test
-    assert test is not None and test.difference == pytest.approx(0.015)  # 3 of 200 examples, in every seed
-    assert test.p is not None and 0.05 < test.p < 0.2  # over seeds alone it would be 0
+    assert test.difference == pytest.approx(0.015)  # 3 of 200 examples, in every seed
+    assert 0.05 < test.p < 0.2  # over seeds alone it would be 0
 
 
 def test_pairs_need_equal_seeds_and_splits(tmp_path: Path) -> None:
@@ -290,8 +289,8 @@ def test_pairs_need_equal_seeds_and_splits(tmp_path: Path) -> None:
     write_run(tmp_path / "c", "identity", seed=9)
     found = by_label(tmp_path)
     csp, identity = found["csp"].test, found["identity"].test
-    assert csp is not None and (csp.pairs, csp.difference) == (1, pytest.approx(0.05))
-    assert identity is not None and identity.verdict == "no seed and split in common"
+    assert (csp.pairs, csp.difference) == (1, pytest.approx(0.05))
+    assert identity.verdict == "no seed and split in common"
 
 
 def test_a_factor_gets_a_column_and_its_values_are_compared(tmp_path: Path) -> None:
@@ -339,12 +338,12 @@ def write_cifar(folder: Path, accuracy: float, **changes: Any) -> None:
 def test_the_published_number_is_subtracted_under_an_equal_protocol_only(tmp_path: Path) -> None:
     write_cifar(tmp_path / "equal", 0.85)
     line = by_label(tmp_path)["csp"]
-    assert line.published is not None and line.mean == 0.85
+    assert line.mean == 0.85
     assert line.published.difference == pytest.approx(0.85 - 0.8481)
     assert "| 84.81 |" in text(tmp_path) and "published as csp table3 (test/accuracy), equal protocol" in text(tmp_path)
     write_cifar(tmp_path / "short", 0.8, seed=1, protocol={**EQUAL, "epochs": 3})
     line = by_label(tmp_path)["csp"]
-    assert line.published is not None and line.published.difference is None
+    assert line.published.difference is None
     assert line.published.reasons == ("3 epochs, the paper 100",)
     assert "84.81 ≠ |" in text(tmp_path) and "not comparable: 3 epochs, the paper 100" in text(tmp_path)
 
@@ -369,7 +368,7 @@ def test_papers_that_differ_give_a_range_with_its_sources(tmp_path: Path) -> Non
         for other, result in published_results().items()
         if (other.task, other.attention, other.variant, other.metric) == ("lra_listops", "mha", "", "test/accuracy")
     ]
-    assert len(printed) > 1 and line.published is not None
+    assert len(printed) > 1
     assert line.published.results[0] is find(cell)
     assert line.published.span == pytest.approx((min(printed), max(printed)))
     assert "36.37 in sliceformer table2" in text(tmp_path)
@@ -381,14 +380,14 @@ def test_an_interval_is_over_examples_too_if_the_predictions_reproduce_the_metri
     for folder in folders:
         write_predictions(folder, correct)
     interval = by_label(tmp_path)["csp"].interval
-    assert interval is not None and interval.low < 0.75 < interval.high
+    assert interval.low < 0.75 < interval.high
     assert interval.high - interval.low == pytest.approx(2 * 1.96 * (0.75 * 0.25 / 200) ** 0.5, rel=0.25)
     write_predictions(folders[1], correct, first_id=5)
     line = by_label(tmp_path)["csp"]
-    assert line.interval is not None and line.interval.how == "Student's t over seeds"
+    assert line.interval.how == "Student's t over seeds"
     assert "different examples" in line.notes[-1] and "| seeds |" in text(tmp_path)
     write_predictions(folders[1], ~correct)
-    assert (line := by_label(tmp_path)["csp"]).interval is not None and line.interval.how.endswith("over seeds")
+    assert by_label(tmp_path)["csp"].interval.how.endswith("over seeds")
     (folders[1] / "predictions.npz").write_bytes(b"PK broken")
     assert "predictions.npz cannot be read" in by_label(tmp_path)["csp"].notes[-1]
 
@@ -404,15 +403,15 @@ def test_runs_of_several_folds_have_an_interval_over_splits_and_those_of_one_tes
             write_predictions(folder, np.arange(200) < 200 * values[split])
     line = by_label(tmp_path)["csp"]
     corrected = 4.303 * np.sqrt((1 / 3 + 200 / 800) * np.var([0.75, 0.8, 0.7], ddof=1))  # Student's t of 2 degrees
-    assert line.interval is not None and line.interval.how == "Student's t over splits"
+    assert line.interval.how == "Student's t over splits"
     assert line.interval.low == pytest.approx(0.75 - corrected, abs=1e-4)
-    assert line.test is not None and line.test.estimate is not None and line.test.estimate.over == "splits"
+    assert line.test.estimate.over == "splits"
     spread = np.var([0.05, 0.1, 0.05], ddof=1)
     assert line.test.estimate.variance == pytest.approx((1 / 3 + 200 / 800) * spread)
     for file in tmp_path.glob("*/summary.json"):
         file.write_text(json.dumps(json.loads(file.read_text()) | {"digests": {"test": "published"}}))
     line = by_label(tmp_path)["csp"]
-    assert line.interval is not None and line.interval.how == "Student's t over seeds and examples"
+    assert line.interval.how == "Student's t over seeds and examples"
 
 
 def test_seeds_on_one_split_do_not_count_as_further_splits(tmp_path: Path) -> None:
@@ -454,7 +453,7 @@ def test_two_seeds_show_both_results_and_an_interval_ends_where_the_metric_ends(
     found = by_label(tmp_path, metric="test/loss")
     assert list(found) == ["mha", "csp"], "the smaller loss first"
     assert found["csp"].interval is None
-    assert found["mha"].interval is not None and found["mha"].interval.low == 0.0
+    assert found["mha"].interval.low == 0.0
 
 
 def test_references_are_rows_without_runs_best_first(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def band(figure: Figure, panel: str, row: str, x: float) -> NDArray[Any]:
         area
         for area in draw_panels(figure)[panel].collections
         if isinstance(area, FillBetweenPolyCollection)
-        and same_color(area.get_facecolor()[0][:3], str(entry(figure, row).get_color()))  # type: ignore[index]
+        and same_color(area.get_facecolor()[0][:3], str(entry(figure, row).get_color()))
     ]
     corners = np.concatenate([path.vertices for path in found.get_paths()])
     return np.unique(corners[corners[:, 0] == x][:, 1])
@@ -139,7 +139,6 @@ def test_curves_are_means_over_seeds_with_the_interval_of_the_statistics(of_stud
     epochs, means = points(figure, "Validation accuracy", "csp")
     values = [0.5 + 0.02 * seed**2 for seed in SEEDS]
     estimate = estimate_over_seeds(values)
-    assert estimate is not None
     interval = estimate.interval()
     assert epochs == [1, 2, 3] and means[1] == pytest.approx(np.mean(values))
     assert band(figure, "Validation accuracy", "csp", 2) == pytest.approx([interval.low, interval.high])
@@ -173,7 +172,6 @@ def test_scores_have_every_run_and_the_intervals_of_the_table(study: Path, of_st
     for place, name in enumerate(re.split("[ ,]", text)[0] for text in shown):
         runs, span, mean = (np.asarray(line.get_xdata()).tolist() for line in axes.lines[3 * place : 3 * place + 3])
         interval = rows[name].interval
-        assert interval is not None
         assert sorted(runs) == sorted(rows[name].values.values())
         assert (span, mean) == ([interval.low, interval.high], [rows[name].mean])
     assert "the best constant for the test set, is 10.00 % (outside the panel)" in of_study["scores"].caption

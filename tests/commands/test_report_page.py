@@ -110,7 +110,7 @@ def shown(browser: Browser, file: Path) -> Iterator[Callable[..., Page]]:
     opened: list[Page] = []
 
     def show(of: Path = file, viewport: dict[str, int] = LAPTOP, **settings: Any) -> Page:
-        tab = browser.new_page(viewport=viewport, **settings)  # type: ignore[arg-type]
+        tab = browser.new_page(viewport=viewport, **settings)
         tab.set_default_timeout(30_000)
         tab.on("console", lambda message: messages.append(message.text))
         tab.on("pageerror", lambda error: messages.append(str(error)))
@@ -128,19 +128,16 @@ def shown(browser: Browser, file: Path) -> Iterator[Callable[..., Page]]:
 def column(tab: Page, place: str, number: int) -> list[str]:
     """The texts of a column, in the order on the page."""
     rows = f"{place} tbody tr:not(.details) > :nth-child({number + 1})"
-    texts: list[str] = tab.eval_on_selector_all(rows, "cells => cells.map(cell => cell.innerText.trim())")
-    return texts
+    return tab.eval_on_selector_all(rows, "cells => cells.map(cell => cell.innerText.trim())")
 
 
 def names(tab: Page, place: str) -> list[str]:
-    texts: list[str] = tab.eval_on_selector_all(f"{place} .name", "all => all.map(name => name.innerText)")
-    return texts
+    return tab.eval_on_selector_all(f"{place} .name", "all => all.map(name => name.innerText)")
 
 
 def content_of(file: Path) -> dict[str, Any]:
     (text,) = re.findall(r'id="content">(.*?)</script>', file.read_text(encoding="utf-8"), re.DOTALL)
-    content: dict[str, Any] = json.loads(text)
-    return content
+    return json.loads(text)
 
 
 def test_the_page_holds_the_cells_of_the_tables_and_every_run_once(folder: Path, file: Path) -> None:
@@ -419,7 +416,7 @@ def test_figures_follow_the_colour_scheme_and_the_width_and_what_runs_wrote_in_t
     wide = figure.locator(".plot").bounding_box()
     tab.set_viewport_size({"width": 390, "height": 844})
     narrow = figure.locator(".plot").bounding_box()
-    assert wide is not None and narrow is not None and narrow["height"] > 1.5 * wide["height"], "panels in one column"
+    assert narrow["height"] > 1.5 * wide["height"], "panels in one column"
 
 
 CONTRAST = """() => {
@@ -453,7 +450,7 @@ def test_it_can_be_read_on_any_screen(shown: Callable[..., Page], viewport: dict
         tab.locator(opened).click()
     assert tab.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
     for scheme in ("light", "dark"):
-        tab.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        tab.emulate_media(color_scheme=scheme)
         assert tab.evaluate(CONTRAST) == [], scheme
     assert tab.evaluate(UNNAMED) == []
     levels = tab.eval_on_selector_all("h1, h2, h3, h4", "all => all.map(heading => Number(heading.tagName[1]))")

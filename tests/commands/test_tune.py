@@ -35,8 +35,7 @@ def search(folder: Path, launcher: WrittenRuns, *attentions: str, **options: Any
     chosen: dict[str, Any] = {"trials": 6, "seeds": 3, "words": ("encoder=tiny",)} | options
     found = CompareOptions(subject=subject, against=tuple(others), folder=str(folder), **chosen)
     steps.run("tune", found, launcher)
-    content: dict[str, Any] = json.loads((folder / "report" / "results.json").read_text(encoding="utf-8"))
-    return content
+    return json.loads((folder / "report" / "results.json").read_text(encoding="utf-8"))
 
 
 def test_the_recipe_s_rate_is_tried_and_the_best_values_are_kept_for_other_runs(tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def test_rates_that_two_seeds_disagree_on_get_another_seed_and_that_decides() ->
     chosen = chosen_trial(decided, 1.0, 1e-3)
     assert chosen is decided[0]
     lead = lead_of(decided[0], decided, 1.0)
-    assert lead is not None and lead.mean == pytest.approx((-0.2 + 0.03 + 0.49) / 3) and lead.interval().low < 0
+    assert lead.mean == pytest.approx((-0.2 + 0.03 + 0.49) / 3) and lead.interval().low < 0
 
 
 def test_a_point_keeps_the_shape_of_the_schedule() -> None:

@@ -90,7 +90,7 @@ def check_small_scale(task: str, spec: DataSpec) -> None:
         built = build_task(config, spec if is_own else data.spec)
     steps = built.optim.last_step
     assert 4 <= built.num_tokens() <= 2048
-    assert steps is not None and data.limit_train <= steps * data.batch_size, "some examples would never be seen"
+    assert data.limit_train <= steps * data.batch_size, "some examples would never be seen"
 
 
 @pytest.mark.parametrize("task", option_names("task"))

@@ -69,7 +69,7 @@ def test_command_claims_exactly_its_cell_and_has_its_parameters(command: str) ->
     assert config["names"]["attention"].startswith(SYSTEMS.get(cell.attention, cell.attention))
     check_config(config)
     claimed = repeated_cell(config)
-    assert claimed is not None and PublishedCell(**claimed) == cell
+    assert PublishedCell(**claimed) == cell
     recipe = config["names"]["recipe"]
     assert recipe.startswith(f"{cell.paper}/{cell.table}_{cell.task}")
     size = published_results().get(replace(cell, metric="params_millions"))

@@ -37,7 +37,6 @@ def record(folder: Path, predicted: np.ndarray, targets: np.ndarray, value: floa
 def test_mean_iou_is_the_mean_of_the_shares_of_its_masks(tmp_path: Path) -> None:
     predicted, targets = masks()
     found = example_scores(record(tmp_path, predicted, targets, mean_iou(predicted, targets)), "test/mean_iou")
-    assert found is not None
     assert found[1].shape == (60,)
     assert found[1].mean() == pytest.approx(mean_iou(predicted, targets), rel=1e-6)
 
@@ -45,7 +44,6 @@ def test_mean_iou_is_the_mean_of_the_shares_of_its_masks(tmp_path: Path) -> None
 def test_shares_of_mean_iou_spread_as_the_mean_iou_of_drawn_masks_does(tmp_path: Path) -> None:
     predicted, targets = masks()
     found = example_scores(record(tmp_path, predicted, targets, mean_iou(predicted, targets)), "test/mean_iou")
-    assert found is not None
     interval = estimate_crossed(found[1][None]).interval()
     rng = np.random.default_rng(1)
     drawn = [mean_iou(predicted[rows], targets[rows]) for rows in rng.integers(60, size=(1000, 60))]

@@ -6,7 +6,6 @@ import re
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
 
 import evidence
 import numpy as np
@@ -18,7 +17,6 @@ from support.run_folders import write_run
 
 from sliceformer_lab.data.sequences.expressions import distinct, source_of
 from sliceformer_lab.errors import DataError
-from sliceformer_lab.training.saved.saved_run import Run
 
 RESULTS = evidence.read(evidence.STUDY)
 
@@ -58,4 +56,4 @@ def test_interval_of_a_perfect_score_has_a_width() -> None:
     predictions = {"test_logits": 9 * np.eye(2, dtype=np.float16)[[0, 1] * 20], "test_targets": np.array([0, 1] * 20)}
     run = SimpleNamespace(predictions=predictions, model=SimpleNamespace(monitor="accuracy"))
     # Wilson's lower limit of 40 of 40 is 40 / (40 + 1.96**2)
-    assert evidence.interval(cast(Run, run), "test") == pytest.approx((40 / 43.8415, 1.0), abs=1e-4)
+    assert evidence.interval(run, "test") == pytest.approx((40 / 43.8415, 1.0), abs=1e-4)

@@ -60,7 +60,7 @@ def test_kept_results_stand_beside_their_limits(goals: list[Goal], tmp_path: Pat
     cells = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
     assert cells == [[str(goals[0]), "0.5", "0.123"], [str(goals[1]), "0.5", "no kernel row"]]
     kept = goals_page.read("cuda")
-    assert kept is not None and "rounds" not in kept["rows"][0]
+    assert "rounds" not in kept["rows"][0]
 
 
 def test_goals_that_became_slower_are_named_beyond_the_tolerance(goals: list[Goal], tmp_path: Path) -> None:
@@ -117,4 +117,4 @@ def test_operators_are_measured_and_judged_with_all_rows_that_the_goals_of_a_gpu
     goals = [goal for goal in goals_for("cuda") if (goal.kind, goal.tokens) == ("operator", tokens)]
     found = verdicts(goals, rows)
     assert len(found) == len(goals) > 4
-    assert all(verdict.measured is not None and verdict.measured > 0 for verdict in found)
+    assert all(verdict.measured > 0 for verdict in found)

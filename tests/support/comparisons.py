@@ -21,8 +21,7 @@ def audit(folder: Path, launcher: Launcher, **options: Any) -> dict[str, Any]:
 
 def read_results(folder: Path) -> dict[str, Any]:
     """The results.json of a comparison."""
-    found: dict[str, Any] = json.loads((folder / "report" / "results.json").read_text(encoding="utf-8"))
-    return found
+    return json.loads((folder / "report" / "results.json").read_text(encoding="utf-8"))
 
 
 def page_of(folder: Path) -> str:

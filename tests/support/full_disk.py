@@ -53,7 +53,6 @@ def endings(folder: Path) -> Iterator[Ending]:
         text=True,
     )
     with runs:
-        assert runs.stdout is not None
         for line in runs.stdout:
             yield Ending(**json.loads(line))
     assert runs.returncode == 0

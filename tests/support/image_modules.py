@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 from support import official_files
@@ -25,7 +25,7 @@ def module(name: str, root: Path, plan: LoadPlan | None = None, /, **options: An
     defaults = {"root": str(root), "download": False, "verify": False, "num_workers": 0, "image_size": 32}
     known = node(name, root)
     fitting = {key: value for key, value in (defaults | options).items() if key in known}
-    return cast(ImageData, build_object(known | fitting, *([plan] if plan else []), where="data"))
+    return build_object(known | fitting, *([plan] if plan else []), where="data")
 
 
 def ready(name: str, root: Path, plan: LoadPlan | None = None, /, **options: Any) -> ImageData:

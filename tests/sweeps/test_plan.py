@@ -22,9 +22,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     register_resolvers()
 
     def planned(*words: str) -> SweepPlan:
-        found = plan_sweep(words, multirun=True)
-        assert found is not None
-        return found
+        return plan_sweep(words, multirun=True)
 
     return planned
 
@@ -158,7 +156,7 @@ def test_one_run_is_no_sweep_unless_a_launcher_starts_it(tmp_path: Path, monkeyp
     assert not is_sweep(["attention=csp", "seed=1"], multirun=False)
     assert plan_sweep(["launcher=serial", "seed=1"], multirun=False) is None
     one = plan_sweep(["launcher=slurm", "seed=1"], multirun=False)
-    assert one is not None and words_of(one) == ["seed=1"]
+    assert words_of(one) == ["seed=1"]
 
 
 def test_the_same_words_with_another_table_are_another_sweep_and_with_its_copy_elsewhere_the_same(

@@ -54,7 +54,7 @@ def test_curves_that_ask_for_another_recipe_are_warned_of(
 
 
 def test_error_that_falls_late_is_an_improvement(task: TaskModule) -> None:
-    task.monitor_mode = "min"  # type: ignore[misc]
+    task.monitor_mode = "min"
     (warning,) = warnings_of(task, history(RISING[::-1]), "val/accuracy", 100)
     assert "still improving" in warning and "0.3000 before" in warning
 
@@ -73,7 +73,7 @@ def test_run_scored_at_its_last_epoch_by_choice_gets_no_advice_on_the_best(task:
     ],
 )
 def test_warmup_of_more_than_a_tenth_is_a_fault(options: dict[str, float], total: int, expected: str | None) -> None:
-    fault = OptimOptions(interval="step", **options).warmup_fault(total)  # type: ignore[arg-type]
+    fault = OptimOptions(interval="step", **options).warmup_fault(total)
     assert fault is None if expected is None else fault is not None and expected in fault
 
 

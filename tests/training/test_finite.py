@@ -75,7 +75,7 @@ def test_a_selection_metric_that_is_undefined_in_the_first_epoch_ends_the_run(tm
 
     callback = Checkpoints(RunContext(folder=tmp_path, seed=0, monitor="val/auc", monitor_mode="max"))
     with pytest.raises(DataError, match="val/auc cannot be computed on the validation examples"):
-        callback.on_train_epoch_end(Fake(), None)  # type: ignore[arg-type]
+        callback.on_train_epoch_end(Fake(), None)
 
 
 def test_early_stopping_waits_from_the_last_finite_score(tmp_path: Path) -> None:
@@ -93,10 +93,10 @@ def test_early_stopping_waits_from_the_last_finite_score(tmp_path: Path) -> None
     trainer = Fake()
     for step, score in ((100, float("nan")), (200, 0.5), (300, float("nan")), (450, 0.4)):
         trainer.global_step, trainer.callback_metrics = step, {"val/auc": torch.tensor(score)}
-        stop.on_train_epoch_end(trainer, None)  # type: ignore[arg-type]
+        stop.on_train_epoch_end(trainer, None)
         assert not trainer.should_stop
     trainer.global_step = 500
-    stop.on_train_epoch_end(trainer, None)  # type: ignore[arg-type]
+    stop.on_train_epoch_end(trainer, None)
     assert trainer.should_stop
 
 

@@ -53,7 +53,6 @@ def test_frozen_blocks_keep_their_weights_and_all_others_learn(tmp_path: Path) -
     start = {name: value.clone() for name, value in task_of(*words).state_dict().items()}
     run(small_config(*words), tmp_path / "run")
     path = scored_checkpoint("last", tmp_path / "run")
-    assert path is not None
     end: dict[str, Tensor] = torch.load(path, weights_only=True)["state_dict"]
     frozen = ("embedding.patches.proj.weight", "encoder.position.table", "encoder.blocks.0.mlp.fc1.weight")
     learning = ("encoder.blocks.0.attention.value.weight", "encoder.blocks.1.mlp.fc1.weight", "head.weight")

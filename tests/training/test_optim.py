@@ -134,7 +134,7 @@ def test_decoupled_decay_shrinks_weights_by_the_rate_and_adam_s_does_not() -> No
     for name, expected in (("adamw", 1 - 0.1 * 0.5), ("adam", 1 - 0.1)):
         weight = nn.Linear(1, 1, bias=False)
         nn.init.ones_(weight.weight)
-        optimizer = OptimOptions(optimizer=name, lr=0.1, weight_decay=0.5).build_optimizer(weight)  # type: ignore[arg-type]
+        optimizer = OptimOptions(optimizer=name, lr=0.1, weight_decay=0.5).build_optimizer(weight)
         weight.weight.grad = torch.zeros(1, 1)
         optimizer.step()
         assert weight.weight.item() == pytest.approx(expected, abs=1e-6)
@@ -230,8 +230,8 @@ class Marked(nn.Module):
         self.position = nn.Parameter(torch.zeros(4, 3))
         self.slow = nn.Parameter(torch.zeros(3, 3))
         self.frozen = nn.Parameter(torch.zeros(3, 3), requires_grad=False)
-        self.position.no_decay = True  # type: ignore[attr-defined]
-        self.slow.lr_scale = 0.1  # type: ignore[attr-defined]
+        self.position.no_decay = True
+        self.slow.lr_scale = 0.1
 
 
 def groups(model: nn.Module, **options: Any) -> dict[str, tuple[float, float]]:

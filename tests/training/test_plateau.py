@@ -24,7 +24,7 @@ def test_rate_is_halved_after_the_patience_and_not_below_the_lowest() -> None:
     schedule = options.build_schedule(optimizer, 100)
     rates = []
     for loss in (3.0, 2.0, 2.0, 2.1, 2.2, 1.0, 1.0, 1.0, 1.0, 1.0):
-        schedule.step(loss)  # type: ignore[arg-type]
+        schedule.step(loss)
         rates.append(optimizer.param_groups[0]["lr"])
     assert rates == [0.4, 0.4, 0.4, 0.4, 0.2, 0.2, 0.2, 0.2, 0.15, 0.15]
 

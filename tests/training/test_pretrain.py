@@ -143,7 +143,6 @@ def test_another_seed_starts_from_a_saved_encoder(pretrained: Path, tmp_path: Pa
 
 def test_a_saved_encoder_that_does_not_fit_is_refused(pretrained: Path) -> None:
     found = Pretrained.find(pretrained)
-    assert found is not None
     found.check_fits(check_config(small_config(*RANDOM)))
     with pytest.raises(RunFolderError, match="pretrained with another attention"):
         found.check_fits(check_config(small_config("attention=mha")))
@@ -254,7 +253,6 @@ def test_pretraining_has_three_times_the_passes_unless_it_is_told_otherwise(
     plan = check_config(small_config("pretrain=masked", *overrides))
     assert times_as_long(plan) == times
     if expected:
-        assert plan.pretrain is not None
         own = pretraining_plan(plan, plan.pretrain.build())
         assert {name: own.model.optim.option(name) for name in expected} == expected
 

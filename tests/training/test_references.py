@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -126,7 +126,7 @@ def test_an_error_is_better_where_it_is_smaller_and_missing_outputs_have_no_diff
     numbers = torch.randn(50, 1, generator=torch.Generator().manual_seed(0))
     errors = SimpleNamespace(build_metrics=lambda: {"mae": MeanAbsoluteError()}, monitor="mae", monitor_mode="min")
     test = {"test": {"targets": numbers, "logits": numbers + 0.1}}
-    assert difference_from(cast(Any, errors), test, (numbers + 0.2).numpy())["difference"]["place"] == "ahead"
+    assert difference_from(errors, test, (numbers + 0.2).numpy())["difference"]["place"] == "ahead"
 
 
 def test_reference_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,8 +189,7 @@ def test_evaluation_matches_labels_by_name_and_decides_by_the_thresholds_of_the_
 
     def scored() -> dict[str, float]:
         assert main(["mode=eval", f"resume={run}"]) == 0
-        found: dict[str, float] = json.loads((run / "eval.json").read_text())["metrics"]
-        return found
+        return json.loads((run / "eval.json").read_text())["metrics"]
 
     assert scored()["test/f1_micro"] == trained["test/f1_micro"]
     (run / PREPROCESSING).write_text(json.dumps(saved | {"thresholds": [1.0, 1.0]}))

@@ -40,7 +40,7 @@ def start(folder: Path, *body: str, before: str = "") -> subprocess.Popen[str]:
     command = [sys.executable, "-c", script]
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, cwd=folder, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-    assert process.stdout is not None and process.stdout.readline().strip()
+    assert process.stdout.readline().strip()
     return process
 
 

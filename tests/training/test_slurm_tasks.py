@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from support.plans import plan_of
@@ -108,7 +108,7 @@ def test_the_place_of_a_task_follows_from_its_node(task: pytest.MonkeyPatch) -> 
     assert found.place == ProcessRank(rank=1, local_rank=0, node_rank=1, world_size=2)
     task.setenv("SLURM_RESTART_COUNT", "1")
     again = slurm_step()
-    assert again is not None and again.identity != found.identity and again.port == found.port
+    assert again.identity != found.identity and again.port == found.port
 
 
 @pytest.mark.parametrize(("node", "local", "number"), [(0, 0, 0), (0, 1, 1), (1, 0, 2), (1, 1, 3)])
@@ -138,7 +138,7 @@ def test_one_task_for_each_process_fits(
     step: Step, nodes: int, devices: int, per_node: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = replace(step, nodes=nodes, tasks=nodes * devices, tasks_per_node=per_node)
-    others = cast(list[StepTask], [None] * (step.tasks - 1))
+    others = [None] * (step.tasks - 1)
     monkeypatch.setattr(slurm_tasks, "_others", (os.getpid(), others))
     check_slurm_step(step, nodes, devices)
     monkeypatch.setattr(slurm_tasks, "_others", (os.getppid(), others))  # in a job of launcher=local
@@ -156,7 +156,7 @@ def test_other_tasks_than_the_trainer_asks_for_are_refused(step: Step, nodes: in
 @pytest.mark.parametrize(("devices", "count"), [(2, 2), ("3", 3), ([0, 2], 2), ("0,2,", 2), (-1, 1), ("auto", 1)])
 def test_the_number_of_processes_on_a_node(devices: object, count: int) -> None:
     plan = plan_of(small_config("trainer=cpu"))
-    trainer = replace(plan.trainer, devices=cast(Any, devices), accelerator="cpu")
+    trainer = replace(plan.trainer, devices=devices, accelerator="cpu")
     assert num_devices(trainer) == count
 
 
@@ -241,7 +241,6 @@ def test_a_missing_task_is_named_in_time(task: pytest.MonkeyPatch) -> None:
 def test_a_port_in_use_is_named(task: pytest.MonkeyPatch) -> None:
     task.setenv("SLURM_NODEID", "0")
     step = slurm_step()
-    assert step is not None
     with (
         socket.create_server(("", step.port)),
         pytest.raises(LabError, match=f"port {step.port} .* cannot be used"),
