@@ -108,13 +108,6 @@ def test_means_intervals_and_p_follow_from_the_lines(place: str | int, tmp_path:
         assert outcome.holm_p == pytest.approx(min(1.0, holm_p))
 
 
-def test_a_complete_experiment_has_a_verdict_and_leaves_out_a_row_that_has_not_learned(tmp_path: Path) -> None:
-    text = experiment_page.section(write(tmp_path, made_up_lines()))
-    assert "csp is worse than mha by 1" in text and "not distinguishable from mean" in text
-    assert "identity did not learn at any of 3 rates: not compared" in text
-    assert "| `identity` |" in text and "| did not learn |" in text
-
-
 @pytest.mark.parametrize("results", COMPLETE, ids=[results.experiment.results.stem for results in COMPLETE])
 def test_differences_are_those_of_the_scores_beside_them_whichever_direction_is_better(results: Results) -> None:
     one = results.experiment
@@ -207,14 +200,6 @@ def test_a_reference_on_other_data_is_refused(tmp_path: Path) -> None:
     file.write_text(json.dumps({"name": "oracle", "digests": DIGESTS | {"train": OTHER}}))
     with pytest.raises(DataError, match=r"svm_reference\.json: learned from other data"):
         read_results(tmp_path)
-
-
-def test_a_reference_is_compared_example_by_example(tmp_path: Path) -> None:
-    results = write(tmp_path, made_up_lines())
-    best = np.stack([*results.scores("mha").values()])
-    always = {"name": "oracle", "test": 1.0} | packed(np.ones(300, dtype=bool))
-    text = experiment_page.sentence(Results(results.experiment, results.lines, [always]))
-    assert f"the best row, mha, less oracle: -{100 * (1 - best.mean()):.2f} ± " in text
 
 
 @pytest.mark.parametrize("name", FOLDERS)
