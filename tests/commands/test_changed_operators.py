@@ -22,11 +22,15 @@ from sliceformer_lab.attention import ALONE, Attention
 
 
 class Reverse(Attention):
+    \"\"\"Gives every token the values of its mirror image.\"\"\"
+
     accepts_padding = False
     complexity = "N C"
     source = "example"
 
     def mix(self, v, q=None, k=None, given=ALONE):
+        if given.padding is not None:
+            raise ValueError("reverse does not support padded batches")
         return v.flip(1)
 """
 

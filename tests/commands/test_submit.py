@@ -8,29 +8,12 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from test_changed_operators import CODE
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.submit.submission import digest_line
 
 SMALL = ("probe=recall", "level=easy", "seeds=1", "sizes=[16,32]")
-
-
-REVERSE = """
-from sliceformer_lab.attention import ALONE, Attention
-
-
-class Reverse(Attention):
-    \"\"\"Gives every token the values of its mirror image.\"\"\"
-
-    accepts_padding = False
-    complexity = "N C"
-    source = "example"
-
-    def mix(self, v, q=None, k=None, given=ALONE):
-        if given.padding is not None:
-            raise ValueError("reverse does not support padded batches")
-        return v.flip(1)
-"""
 
 
 @pytest.mark.slow
@@ -39,7 +22,7 @@ def test_an_operator_of_somebody_else_is_one_line_that_verify_repeats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "own" / "attention").mkdir(parents=True)
-    (tmp_path / "reverse.py").write_text(REVERSE)
+    (tmp_path / "reverse.py").write_text(CODE)
     (tmp_path / "own" / "attention" / "reverse.yaml").write_text("# Mirrors the tokens.\n_target_: reverse.Reverse\n")
     monkeypatch.chdir(tmp_path)
     trusted = ("--config-dir", "own", "allow_targets=[reverse.]")

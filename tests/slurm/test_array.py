@@ -8,11 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
-from support import other_process
+from support.other_process import wait_for
 from support.runs import assert_equal_runs
 
 from sliceformer_lab.runs.collect import collect
@@ -28,15 +27,11 @@ SWEEP = [
 ]
 
 
-wait_for = partial(other_process.wait_for, seconds=120)
-
-
 def end_of(process: subprocess.Popen[str]) -> str:
     """What a process prints until its end. Jobs that Slurm queues again start at once, not minutes later."""
     while process.poll() is None:
         start_now()
         time.sleep(2)
-    assert process.stdout is not None
     return process.stdout.read()
 
 
