@@ -7,8 +7,8 @@ import torch
 from support.golden_files import FOLDER, Peer, check_peer, file_names, options_of
 from torch.testing import assert_close
 
+from sliceformer_lab.attention.base import BlockInputs
 from sliceformer_lab.attention.contract import make_spec, tokens
-from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.attention.random_mixing import RandomMixing
 from sliceformer_lab.attention.softpick import Softpick
 from sliceformer_lab.attention.token_reshape import TokenReshape

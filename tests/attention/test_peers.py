@@ -11,12 +11,12 @@ from torch.testing import assert_close
 
 from sliceformer_lab.attention import Attention, build_layer
 from sliceformer_lab.attention.agent import Agent
+from sliceformer_lab.attention.base import BlockInputs
 from sliceformer_lab.attention.contract import HEADS, MAX_LEN, build, make_spec, tokens
 from sliceformer_lab.attention.cosformer import Cosformer
 from sliceformer_lab.attention.espformer import ESPFormer
 from sliceformer_lab.attention.gated_kernel import GatedKernel
 from sliceformer_lab.attention.gmlp import GMLP
-from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.attention.sinkformer import Sinkformer
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.compose import load_option

@@ -10,8 +10,8 @@ import torch
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import LayerSpec
-from sliceformer_lab.attention.csp import CSP
-from sliceformer_lab.attention.layer_state import BlockInputs
+from sliceformer_lab.attention.base import BlockInputs
+from sliceformer_lab.attention.csp import CSP, reach_of_shifts
 from sliceformer_lab.attention.permutation import PermutationAttention
 from sliceformer_lab.attention.sliceformer import Sliceformer
 from sliceformer_lab.batch import Padding

@@ -23,7 +23,7 @@ from sliceformer_lab.errors import Interrupted, LabError, NoVerdictError
 from sliceformer_lab.runs.files import digest_of
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.ledger import options_that_count
-from sliceformer_lab.runs.names import audit_folder, tune_folder
+from sliceformer_lab.runs.names import comparison_folder
 from sliceformer_lab.training.timing import StepTime
 
 Ended = tuple[Path, WrittenRuns, WrittenRuns]

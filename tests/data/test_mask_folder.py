@@ -179,7 +179,7 @@ def test_data_that_do_not_fit_are_one_clear_sentence(name: str, tmp_path: Path) 
 def test_a_grey_mask_of_a_few_bits_holds_its_own_numbers(bits: int, row: bytes, tmp_path: Path) -> None:
     Image.new("RGB", (4, 1)).save(image := tmp_path / "image.png")
     (mask := tmp_path / "mask.png").write_bytes(official_files.png(4, 1, b"\0" + row, bits))
-    found, _ = read_pair(Pair(image, mask), (1, 4), MaskValues(None, None))
+    found, _ = read_pair(Pair(image, mask), (1, 4), None, None)
     assert found[3].tolist() == [[1, 1, 2, 2] if bits == 1 else [1, 2, 3, 4]]
 
 
