@@ -40,7 +40,7 @@ def test_yaml_and_help_list_every_option_with_its_default_and_explain_it(word: s
     options_class, own = COMMANDS[word]
     defaults = {name: as_yaml(default) for name, (_, default) in schema(options_class).items()} | own
     composed = {name: value for name, value in compose_root([], word).items() if name not in NODES}
-    if str(composed.get("folder")).startswith(f"${{{word}_folder:"):  # its name follows from the options
+    if re.match(rf"\$\{{({word}_folder|comparison_folder):", str(composed.get("folder"))):  # named by the options
         defaults["folder"] = composed["folder"]
     assert composed == defaults
     written = (CONF_DIR / f"{word}.yaml").read_text(encoding="utf-8")

@@ -66,7 +66,7 @@ def test_paired_differences_have_a_variance_over_seeds_and_examples_or_say_that_
         assert estimate.over == "seeds and examples"
         assert estimate.mean == pytest.approx(np.mean(list(pairs.values())), abs=1e-6)
     (theirs[1].folder / "predictions.npz").unlink()
-    alone = paired_estimate(ExampleScores(scores._config), ours, theirs, pairs, "test/auc")
+    alone = paired_estimate(ExampleScores(scores._plan), ours, theirs, pairs, "test/auc")
     assert alone.over == "seeds"
     splits = estimate_over_splits([*pairs.values()], [*pairs], ours[0].size_per_train("test"))
     assert splits.variance == pytest.approx(alone.variance * (1 + 3 * 400 / 800))
