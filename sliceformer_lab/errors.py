@@ -47,6 +47,10 @@ class MachineError(LabError):
     """A limit of the machine or of its network: a full disk, a refused permission, too little memory."""
 
 
+class NetworkError(MachineError):
+    """A connection that failed."""
+
+
 class Interrupted(BaseException):
     """A stop by a signal. No `except Exception` of ours or of a library can take it for a failure.
 
@@ -88,14 +92,14 @@ def machine_error(error: BaseException, place: object = None) -> MachineError | 
     while isinstance(found, Exception):
         if isinstance(found, LabError):
             return found if isinstance(found, MachineError) else None
-        if sentence := _limit(found, place):
-            return MachineError(sentence)
+        if limit := _limit(found, place):
+            return limit
         found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     return None
 
 
-def _limit(error: Exception, place: object) -> str | None:
-    """The sentence for a limit of the machine; None for any other error."""
+def _limit(error: Exception, place: object) -> MachineError | None:
+    """The limit of the machine that an error alone says; None for any other error."""
     if isinstance(error, BrokenPipeError):  # of a terminal or a process, not of a network
         return None
     text = next(iter(str(error).splitlines()), "")[:300]
@@ -106,10 +110,12 @@ def _limit(error: Exception, place: object) -> str | None:
         number = errno.ENOSPC
     if number in ADVICE:
         file = getattr(error, "filename", None) or place
-        return f"{'' if file is None else f'{file}: '}{os.strerror(number)}; {ADVICE[number]}"
+        return MachineError(f"{'' if file is None else f'{file}: '}{os.strerror(number)}; {ADVICE[number]}")
     out_of_memory = isinstance(error, RuntimeError) and _NO_MEMORY.search(text)  # torch has no class for both devices
     if isinstance(error, MemoryError) or out_of_memory:
-        return f"memory ran out ({text or 'MemoryError'}); try a smaller data.batch_size, encoder or data.max_len"
+        words = text or "MemoryError"
+        return MachineError(f"memory ran out ({words}); try a smaller data.batch_size, encoder or data.max_len")
     if isinstance(error, ConnectionError | TimeoutError | HTTPException) or type(error).__module__ in ("socket", "ssl"):
-        return f"a connection failed ({type(error).__name__}: {text}); look at the network, then start again"
+        words = f"a connection failed ({type(error).__name__}: {text})"
+        return NetworkError(f"{words}; look at the network, then start again")
     return None

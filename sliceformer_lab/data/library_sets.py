@@ -8,10 +8,11 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar
 
 from sliceformer_lab.data.base import DataModule
-from sliceformer_lab.errors import DataError
+from sliceformer_lab.errors import DataError, LabError, NetworkError, machine_error
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -40,3 +41,15 @@ class LibraryData(DataModule):
         linked = re.sub(r"`{1,2}([^`<]+?)\s*<([^>]+)>`_{0,2}", r"\1 (\2)", text)  # a link of reStructuredText
         plain = re.sub(r":\w+:`([^`]+)`|`{1,2}([^`]+)`{1,2}", lambda found: found[1] or found[2], linked)
         return f"{self.library}.{self.library_class.__name__}: {' '.join(plain.split())}"
+
+
+def unread_set(error: Exception, place: Path, library: str, advice: str) -> LabError:
+    """The error of a set that a library can neither download nor read; `advice` says what helps without network.
+
+    A limit of the machine such as a full disk is itself; a failed connection gets the advice.
+    """
+    limit = machine_error(error)
+    if limit is not None and not isinstance(limit, NetworkError):
+        return limit
+    reason = next(iter(str(error).splitlines()), type(error).__name__)
+    return DataError(f"{place} cannot be downloaded or read by {library} ({reason}); without network, {advice}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,8 @@ from support.task_modules import ready as library
 from sliceformer_lab.data.graphs.pyg_sets import PygData
 from sliceformer_lab.data.graphs.store import GraphSplit
 from sliceformer_lab.data.images.base import ImageSplit
-from sliceformer_lab.errors import DataError
+from sliceformer_lab.data.library_sets import unread_set
+from sliceformer_lab.errors import DataError, MachineError
 
 
 def test_a_set_of_torchvision_has_its_own_splits_classes_and_source(tmp_path: Path) -> None:
@@ -61,7 +64,11 @@ def test_torchvision_reads_mnist_as_our_reader_does(tmp_path: Path) -> None:
 def test_what_a_library_cannot_give_is_one_sentence(tmp_path: Path) -> None:
     for task, options, message in (
         ("torchvision", {"dataset": "FashionMINST"}, "no class of torchvision.datasets; near it are FashionMNIST"),
-        ("torchvision", {"dataset": "SVHN", "download": False}, "torchvision cannot download or read SVHN"),
+        (
+            "torchvision",
+            {"dataset": "SVHN", "download": False},
+            "cannot be downloaded or read by torchvision .* put the files of SVHN there",
+        ),
         ("torchvision", {"dataset": "FashionMNIST", "options": {"colour": True}}, "data.options gives the keywords"),
         ("pyg", {"dataset": "TUDatasets"}, "no class of torch_geometric.datasets; near it are TUDataset"),
         ("pyg", {"dataset": "TUDataset", "name": None}, "data.name is its argument name"),
@@ -70,6 +77,30 @@ def test_what_a_library_cannot_give_is_one_sentence(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=message) as caught:
             library(task, tmp_path, **options)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "kind", "place"),
+    [
+        ("torchvision", {"dataset": "FashionMNIST"}, "torchvision.datasets.FashionMNIST", ""),
+        ("pyg", {"dataset": "TUDataset", "name": "MUTAG"}, "torch_geometric.datasets.TUDataset", "TUDataset/MUTAG"),
+        ("zinc", {}, "torch_geometric.datasets.ZINC", "ZINC"),
+    ],
+)
+def test_without_network_a_library_set_says_where_its_files_belong(
+    task: str, options: dict[str, str], kind: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = "http://127.0.0.1:9"  # a port that refuses connections
+    for attribute, value in (("url", closed), ("split_url", closed), ("mirrors", [f"{closed}/"])):
+        monkeypatch.setattr(f"{kind}.{attribute}", value, raising=False)
+    (tmp_path / "notes.txt").touch()  # a folder with a file gets none of the set
+    with pytest.raises(DataError, match=rf"^{tmp_path / place} cannot be .*; without network, put "):
+        library(task, tmp_path, download=True, **options)
+
+
+def test_a_full_disk_is_no_lack_of_network(tmp_path: Path) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert isinstance(unread_set(full, tmp_path, "torchvision", "put it there"), MachineError)
 
 
 def test_graphs_of_torch_geometric_have_a_class(tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ from pydantic import Field
 from sliceformer_lab.config.option_types import Count, Fraction, Natural
 from sliceformer_lab.data.graphs.base import GraphData, GraphEntry, Result
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
-from sliceformer_lab.data.library_sets import LibraryData
+from sliceformer_lab.data.library_sets import LibraryData, unread_set
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage
-from sliceformer_lab.errors import DataError, machine_error
+from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.files import write_json
 
 MAX_NODES = 2**15 - 1  # nodes, whose numbers are stored in 16 bits
@@ -143,11 +143,8 @@ class PygData(GraphData, LibraryData):
         try:
             return self.library_class(**{**root, **name, **(self.options or {}), **split})
         except (OSError, HTTPException, RuntimeError) as error:
-            raise machine_error(error) or DataError(
-                f"{self.path / self.dataset} cannot be downloaded or read by torch-geometric "
-                f"({str(error).splitlines()[0] if str(error) else type(error).__name__}); without network, put its "
-                "folder raw there"
-            ) from error
+            place = self.path / self.dataset / (self.name or "")
+            raise unread_set(error, place, "torch-geometric", "put its folder raw there") from error
         except Exception as error:  # of any kind: each class has its own checks
             raise DataError(
                 f"data.dataset={self.dataset}: {type(error).__name__}: {error}; data.name is its argument name, "

@@ -12,9 +12,9 @@ from sliceformer_lab.data.graphs.base import GraphData, GraphEntry, Result
 from sliceformer_lab.data.graphs.molecule import MaxNodes
 from sliceformer_lab.data.graphs.shortest_paths import shortest_paths
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
+from sliceformer_lab.data.library_sets import unread_set
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.data.splits import STAGES
-from sliceformer_lab.errors import DataError
 
 ATOM_KINDS, BOND_KINDS = 28, 4
 
@@ -67,10 +67,7 @@ class ZINC(GraphData):
             try:
                 part = datasets.ZINC(str(self.path / "ZINC"), subset=self.subset, split=stage)
             except (OSError, HTTPException, RuntimeError) as error:
-                raise DataError(
-                    f"{self.path / 'ZINC'} cannot be read or downloaded by torch-geometric ({error}); without network, "
-                    "put its folder raw there"
-                ) from error
+                raise unread_set(error, self.path / "ZINC", "torch-geometric", "put its folder raw there") from error
             for number, graph in enumerate(part):
                 edges, bonds = graph.edge_index.numpy().astype(np.int16), graph.edge_attr.numpy().astype(np.uint8)
                 pairs = np.stack(shortest_paths(edges, graph.num_nodes), axis=-1)

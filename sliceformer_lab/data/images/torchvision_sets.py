@@ -13,9 +13,9 @@ from PIL import Image, ImageOps
 
 from sliceformer_lab.data.images.folders import FileImages, OwnImages
 from sliceformer_lab.data.images.picture_files import reduced
-from sliceformer_lab.data.library_sets import LibraryData
+from sliceformer_lab.data.library_sets import LibraryData, unread_set
 from sliceformer_lab.data.splits import Stage
-from sliceformer_lab.errors import DataError, machine_error
+from sliceformer_lab.errors import DataError
 
 SPLIT_NAMES: dict[Stage, tuple[str, ...]] = {  # by which torchvision's classes call their splits
     "train": ("train", "trainval", "train-standard"),
@@ -111,10 +111,8 @@ class TorchvisionData(OwnImages, LibraryData):
                 f"data.dataset={self.dataset}: {error}; data.options gives the keywords of the class"
             ) from error
         except (OSError, RuntimeError, HTTPException) as error:
-            raise machine_error(error) or DataError(
-                f"{self.path}: torchvision cannot download or read {self.dataset} ({str(error).splitlines()[0]}); "
-                "without network, put its files there as torchvision's documentation says"
-            ) from error
+            advice = f"put the files of {self.dataset} there as torchvision's documentation says"
+            raise unread_set(error, self.path, "torchvision", advice) from error
 
     @cached_property
     def parts(self) -> dict[Stage, FileImages]:
