@@ -24,7 +24,7 @@ from sliceformer_lab.runs.files import name_of
 Name = Annotated[str, Field(pattern=r"^[^/\\\s][^/\\\n]*$")]  # part of the name of a run's folder
 Column = str | Count  # of a table: its name, or its number from 1 in a table without a header
 
-PLURALS: dict[ContentKind | None, str] = {
+PLURALS: dict[ContentKind, str] = {
     "text": "texts",
     "smiles": "molecules",
     "picture": "pictures",
@@ -129,8 +129,8 @@ class ClassFolders(FolderData, OwnData):
         )
         if unread := [path for path in others if not any(map(is_of_system, path.parts))]:
             found.append(
-                f"{len(unread):,} files in {self.path} are not read, such as {unread[0]}: {PLURALS[self.content_kind]} "
-                "lie directly in the folder of their class, and not all endings can be read"
+                f"{len(unread):,} files in {self.path} are not read, such as {unread[0]}: {self.examples_are} lie "
+                "directly in the folder of their class, and not all endings can be read"
             )
         return found
 

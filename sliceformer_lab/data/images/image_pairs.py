@@ -48,9 +48,7 @@ def mask_classes(mask: np.ndarray, file: Path, values: Values, ignore: int | Non
     return np.asarray(found, dtype=np.uint8)
 
 
-def read_pair(
-    pair: Pair, sizes: Sizes, values: tuple[int, ...] | None, ignore: int | None
-) -> tuple[np.ndarray, np.ndarray]:
+def read_pair(pair: Pair, sizes: Sizes, values: Values, ignore: int | None) -> tuple[np.ndarray, np.ndarray]:
     """An image with its mask as (4, H, W) uint8, and the pixels of each class + 1 before resizing (256,).
 
     Raises DataError if a file cannot be read, or if the two do not fit together.
