@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.endings import train_in_turn
+from support.other_process import run_python
 from support.runs import TINY, last_of_each
 
 from sliceformer_lab.cli import run_once
@@ -226,12 +227,18 @@ def test_a_run_repeated_in_one_slurm_job_has_a_folder_of_its_own(
     assert len(names) == 2 and "slurm-7" in names
 
 
-@pytest.mark.parametrize("name", ["fast", *(pytest.param(n, marks=pytest.mark.slow) for n in ("overfit", "profile"))])
-def test_debug_runs(lab: Lab, capsys: pytest.CaptureFixture[str], name: str) -> None:
-    short = () if name == "fast" else ("optim.epochs=1",)
-    assert lab(f"debug={name}", "encoder=tiny", "callbacks=minimal", "pictures=false", *short) == 0
-    out = capsys.readouterr().out
-    assert ("run_training_batch" in out) == (name == "profile")
+@pytest.mark.parametrize(
+    "words", [("debug=fast",), pytest.param(("debug=overfit", "optim.epochs=1"), marks=pytest.mark.slow)]
+)
+def test_debug_runs(lab: Lab, words: tuple[str, ...]) -> None:
+    assert lab(*words, "encoder=tiny", "callbacks=minimal", "pictures=false") == 0
+
+
+@pytest.mark.slow
+def test_a_profiled_run_prints_the_times_of_its_parts(tmp_path: Path) -> None:
+    words = ("debug=profile", "optim.epochs=1", "encoder=tiny", "callbacks=minimal", "pictures=false")
+    ended = run_python("-m", "sliceformer_lab", *words, cwd=tmp_path)  # Lightning's log goes to a stream of its import
+    assert ended.returncode == 0 and "run_training_batch" in ended.stdout + ended.stderr
 
 
 def test_arguments_and_environment_are_left_as_they_were(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

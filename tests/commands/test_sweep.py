@@ -99,5 +99,6 @@ def test_a_job_on_another_machine_is_named_with_its_process(
 def test_a_folder_without_a_plan_is_one_sentence(tmp_path: Path, refused: Callable[..., str]) -> None:
     sentence = refused("sweep", "status", str(tmp_path))
     assert sentence == f"sliceformer-lab: {tmp_path} is not the folder of a sweep: it has no sweep.json\n"
+    assert tmp_path.is_dir(), "the folder of a user stays"
     write_sweep(sweep_of(tmp_path / "empty"))
     assert main(["sweep", "status", str(tmp_path / "empty")]) == 0

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 from support.run_folders import write_run
 
-from sliceformer_lab.commands.compare import steps
-from sliceformer_lab.commands.compare.compare_options import CompareOptions
 from sliceformer_lab.errors import DivergedError, Interrupted
 from sliceformer_lab.runs.folder import CONFIG
 from sliceformer_lab.runs.job_state import JOB, refuse
@@ -66,17 +61,3 @@ class WrittenRuns(Launcher):
             cost = {"command": [*job.words], "wall_seconds": SECONDS}
             write_run(place, words["attention"], int(words["seed"]), value, **facts, **cost)
         return True
-
-
-def audit(folder: Path, launcher: Launcher, **options: Any) -> dict[str, Any]:
-    """Runs an audit in `folder`, of csp against no mixing unless the options say otherwise; returns its results."""
-    chosen: dict[str, Any] = {"subject": "csp", "against": ("identity",), "seeds": 6} | options
-    words = (*chosen.pop("words", ()), f"paths.data={folder / 'data'}")
-    steps.run("audit", CompareOptions(folder=str(folder / "audit"), words=words, **chosen), launcher)
-    return read_results(folder)
-
-
-def read_results(folder: Path) -> dict[str, Any]:
-    """The results.json of the audit in `folder`."""
-    found: dict[str, Any] = json.loads((folder / "audit" / "report" / "results.json").read_text(encoding="utf-8"))
-    return found
