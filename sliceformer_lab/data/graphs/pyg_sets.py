@@ -137,14 +137,14 @@ class PygData(GraphData, LibraryData):
         return [(stage, self._built(split=stage)) for stage in STAGES]
 
     def _built(self, **split: str) -> Any:
-        place = str(self.path / self.dataset)
-        root = {"root": place} if "root" in inspect.signature(self.library_class.__init__).parameters else {}
+        takes = inspect.signature(self.library_class.__init__).parameters
+        root = {"root": str(self.path / self.dataset)} if "root" in takes else {}
         name = {} if self.name is None else {"name": self.name}
         try:
             return self.library_class(**{**root, **name, **(self.options or {}), **split})
         except (OSError, HTTPException, RuntimeError) as error:
-            place = self.path / self.dataset / (self.name or "")
-            raise unread_set(error, place, "torch-geometric", "put its folder raw there") from error
+            folder = self.path / self.dataset / (self.name or "")
+            raise unread_set(error, folder, "torch-geometric", "put its folder raw there") from error
         except Exception as error:  # of any kind: each class has its own checks
             raise DataError(
                 f"data.dataset={self.dataset}: {type(error).__name__}: {error}; data.name is its argument name, "
