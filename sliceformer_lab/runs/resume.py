@@ -60,9 +60,11 @@ def _names(folder: Path, saved: Mapping[str, Any]) -> dict[str, Any]:
     return names
 
 
-def what_differs(saved: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
-    """The top-level keys in which two configurations differ, apart from options that cannot change a result."""
+def what_differs(saved: Mapping[str, Any], config: Mapping[str, Any], node: str | None = None) -> list[str]:
+    """The keys in which two configurations, or a node of both, differ; options that cannot change a result may."""
     ours, theirs = _decisive(saved), _decisive(config)
+    if node is not None:
+        ours, theirs = (one[node] if isinstance(one.get(node), dict) else {} for one in (ours, theirs))
     return sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))
 
 
@@ -95,12 +97,12 @@ def _chosen_trainer(saved: Mapping[str, Any], config: Mapping[str, Any]) -> dict
 def _allowed_key(override: str, saved: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     """The key of an override. Raises ConfigError if it could change the result of the saved run."""
     key = override_key(override)
-    if key == "callbacks":
-        is_allowed = "callbacks" not in what_differs(saved, config)
-    else:
-        is_same = (value := value_at(saved, key)) is not None and value == value_at(config, key)
-        is_allowed = may_change(override) or key in (*CHOICES, *PROCESSES) or is_same
-    if not is_allowed:
+    if key == "callbacks" and (others := what_differs(saved, config, "callbacks")):
+        raise ConfigError(
+            f"{override}: the run has other callbacks ({', '.join(others)}); leave it out, or start a new run"
+        )
+    is_same = (value := value_at(saved, key)) is not None and value == value_at(config, key)
+    if not (may_change(override) or key in (*CHOICES, *PROCESSES) or is_same):
         allowed = ", ".join(["mode", *CHOICES, *FREE, *PROCESSES])
         raise ConfigError(f"{override}: a resumed run keeps its configuration, except {allowed}; start a new run")
     return key

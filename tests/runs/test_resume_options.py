@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,14 @@ def test_an_option_that_can_change_the_result_is_refused_in_one_sentence(
 ) -> None:
     with pytest.raises(ConfigError) as error:
         resumed(tmp_path, saved, given)
-    assert str(error.value).startswith(f"{given[0]}: a resumed run keeps its configuration, except ")
+    said = "other callbacks" if given[0].startswith("callbacks=") else "a resumed run keeps its configuration, except "
+    assert re.match(rf"{re.escape(given[0])}: (the run has )?{said}", str(error.value))
     assert "\n" not in str(error.value)
+
+
+def test_other_callbacks_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^callbacks=default: the run has other callbacks \(ema\); leave"):
+        resumed(tmp_path, ("callbacks=ema", "~callbacks.early_stop"), ("callbacks=default",))
 
 
 def test_another_trainer_computes_elsewhere_with_the_precision_and_the_batches_of_the_run(tmp_path: Path) -> None:
