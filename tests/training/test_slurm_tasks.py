@@ -212,19 +212,17 @@ def test_the_first_task_sees_the_end_of_the_other_one(step: Step) -> None:
 def test_a_stranger_at_the_port_is_ignored(
     step: Step, greeting: bytes, other: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    listen = socket.create_server
+
+    def knock(address: tuple[str, int], backlog: int) -> socket.socket:
+        server = listen(address, backlog=backlog)
+        stack.enter_context(socket.create_connection((step.host, step.port))).sendall(greeting)
+        return server
+
     monkeypatch.setattr(slurm_tasks, "ANSWER", 0.3)
-    with ExitStack() as stack:
-
-        def knock() -> None:
-            while (stranger := socket.socket()).connect_ex((step.host, step.port)) != 0:
-                stranger.close()
-            stack.enter_context(stranger).sendall(greeting)
-
-        thread = threading.Thread(target=knock)
-        thread.start()
-        with other_task(step) as found:
-            assert found.poll() == 0
-        thread.join()
+    monkeypatch.setattr(socket, "create_server", knock)  # the stranger is there before the other task tries again
+    with ExitStack() as stack, other_task(step) as found:
+        assert found.poll() == 0
 
 
 def test_a_missing_task_is_named_in_time(task: pytest.MonkeyPatch) -> None:
