@@ -47,6 +47,28 @@ def test_photographs_of_torchvision_are_turned_as_new_ones_are(ending: str, tmp_
         np.testing.assert_array_equal(data.splits["train"].stored(row), new)
 
 
+def test_torchvision_trains_on_the_classes_that_options_ask_for(tmp_path: Path) -> None:
+    lists = tmp_path / "oxford-iiit-pet" / "annotations"
+    pictures = lists.with_name("images")
+    lists.mkdir(parents=True)
+    pictures.mkdir()
+    names = [f"{breed}_{number}" for number in range(10) for breed in ("Abyssinian", "beagle", "Bengal")]
+    rows = [f"{name} {1 + number % 3} {1 + (number % 3 == 1)} 1" for number, name in enumerate(names)]
+    for part in ("trainval", "test"):
+        (lists / f"{part}.txt").write_text("\n".join(rows))
+    for name in names:
+        Image.new("RGB", (20, 20)).save(pictures / f"{name}.jpg")
+    found = {}
+    for types in ("category", "binary-category"):
+        options = {"target_types": types}
+        data = library("torchvision", tmp_path, dataset="OxfordIIITPet", options=options, image_size=16)
+        found[types] = data.class_names(), sorted(data.splits["test"].targets_at(list(range(30))).tolist())
+    assert found == {
+        "category": (("Abyssinian", "Beagle", "Bengal"), [0] * 10 + [1] * 10 + [2] * 10),
+        "binary-category": (("0", "1"), [0] * 20 + [1] * 10),
+    }
+
+
 def test_torchvision_reads_mnist_as_our_reader_does(tmp_path: Path) -> None:
     official_files.mnist(tmp_path, packed=False)
     ours = task_modules.ready("mnist", tmp_path)
@@ -121,6 +143,20 @@ def test_graphs_of_torch_geometric_have_a_class(tmp_path: Path) -> None:
         size = 3 + graph % 3
         nodes = batch.inputs[row, :size, 0].tolist()
         assert nodes == [(graph + number) % 7 for number in range(size)] and batch.target[row] == size % 2
+
+
+def test_graphs_keep_the_test_split_that_a_class_calls_not_train(tmp_path: Path) -> None:
+    graphs = [
+        {"x": torch.tensor([[0.5], [1.5]]), "edge_index": torch.tensor([[0, 1], [1, 0]]), "y": torch.tensor([n % 2])}
+        for n in range(40)
+    ]
+    file = tmp_path / "MNISTSuperpixels" / "raw" / "MNISTSuperpixels.pt"
+    file.parent.mkdir(parents=True)
+    torch.save((graphs[:25], graphs[25:]), file)
+    data = library("pyg", tmp_path, dataset="MNISTSuperpixels", name=None, val_fraction=0.2)
+    assert data.sizes() == {"num_train": 20, "num_val": 5, "num_test": 15}
+    assert sorted(data.places("test", [0, 14])) != sorted(data.places("train", [0, 14]))
+    assert all(place.startswith("test graph") for place in data.places("test", range(15)))
 
 
 def test_a_graph_may_have_more_targets_than_nodes_but_not_one_for_each_node(tmp_path: Path) -> None:

@@ -209,6 +209,27 @@ def test_sounds_are_mixed_resampled_and_framed(tmp_path: Path) -> None:
     assert 200 <= len(split_of(raw).stored(0)) <= 300
 
 
+def test_samples_in_an_array_are_those_of_the_sound_file(tmp_path: Path) -> None:
+    series_files.sounds(tmp_path / "tones")
+    data = folder(tmp_path / "tones", features="raw", rate=series_files.RATE)
+    rate, samples = wavfile.read(next((tmp_path / "tones").rglob("*.wav")))
+    assert rate == series_files.RATE and samples.dtype == np.int16
+    wavfile.write(tmp_path / "new.wav", rate, samples)
+    np.save(tmp_path / "new.npy", samples)
+    sound, array = (next(data.read_inputs(tmp_path / f"new.{kind}", None)).content for kind in ("wav", "npy"))
+    np.testing.assert_allclose(data.encode_one(array), data.encode_one(sound), atol=1e-6)
+
+
+def test_series_with_other_channels_than_the_checkpoint_are_refused(tmp_path: Path) -> None:
+    state = folder_of_arrays(tmp_path / "three").state_dict()
+    for name in ("a", "b"):
+        (tmp_path / "one" / name).mkdir(parents=True)
+        for number in range(20):
+            np.save(tmp_path / "one" / name / f"{number}.npy", np.arange(20.0) + number)
+    with pytest.raises(DataError, match="one: its series have 1 channels, and the model was trained on 3"):
+        folder(tmp_path / "one").load_state_dict(state)
+
+
 def test_samples_of_every_type_have_one_scale(tmp_path: Path) -> None:
     wave = 0.5 * np.sin(np.arange(400) / 9)
     for kind, scale, shift in ((np.uint8, 128, 128), (np.int16, 2**15, 0), (np.int32, 2**31, 0), (np.float32, 1, 0)):

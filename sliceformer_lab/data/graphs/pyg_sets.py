@@ -93,7 +93,8 @@ class PygData(GraphData, LibraryData):
 
     def source(self) -> dict[str, Any]:
         chosen = None if self.targets is None else list(self.targets)
-        return {"dataset": self.dataset, "name": self.name, "options": self.options, "targets": chosen}
+        named = {"dataset": self.dataset, "name": self.name, "options": self.options, "targets": chosen}
+        return named | ({"split_by": "train"} if self._split_option == "train" else {})  # not in older caches
 
     def split(self, store: GraphStore, rows: np.ndarray) -> GraphSplit:
         """Classes are kept as the only target of a graph."""
@@ -131,12 +132,19 @@ class PygData(GraphData, LibraryData):
 
     def _parts(self) -> list[tuple[Stage | None, Any]]:
         """The splits of the set, or all of it."""
-        known = inspect.signature(self.library_class.__init__).parameters
-        if "split" not in known or "split" in (self.options or {}):
-            return [(None, self._built())]
-        return [(stage, self._built(split=stage)) for stage in STAGES]
+        if self._split_option == "split":
+            return [(stage, self._built(split=stage)) for stage in STAGES]
+        if self._split_option == "train":
+            return [("train", self._built(train=True)), ("test", self._built(train=False))]
+        return [(None, self._built())]
 
-    def _built(self, **split: str) -> Any:
+    @property
+    def _split_option(self) -> str | None:
+        """The keyword by which the class gives its own splits, unless data.options choose one."""
+        free = inspect.signature(self.library_class.__init__).parameters.keys() - (self.options or {}).keys()
+        return next((name for name in ("split", "train") if name in free), None)
+
+    def _built(self, **split: str | bool) -> Any:
         takes = inspect.signature(self.library_class.__init__).parameters
         root = {"root": str(self.path / self.dataset)} if "root" in takes else {}
         name = {} if self.name is None else {"name": self.name}

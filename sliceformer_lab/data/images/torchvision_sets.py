@@ -22,6 +22,7 @@ SPLIT_NAMES: dict[Stage, tuple[str, ...]] = {  # by which torchvision's classes 
     "val": ("val", "valid"),
     "test": ("test",),
 }
+NUM_COMPARED_TARGETS = 16  # of a set's list, with those of its pictures
 
 
 class PictureSet(Protocol):
@@ -135,7 +136,7 @@ class TorchvisionData(OwnImages, LibraryData):
         pictures = self._sets["train"]
         count = 1 + max(int(images.targets.max()) for images in self.parts.values())
         names = getattr(pictures, "classes", None) or getattr(pictures, "categories", None)
-        if names is None or len(names) < count:
+        if names is None or len(names) < count or (len(names) > count and _own_targets(pictures) is None):
             return tuple(map(str, range(count)))
         return tuple(name if isinstance(name, str) else str(name[0]) for name in names)
 
@@ -144,10 +145,21 @@ class _UnknownSplitError(Exception):
     """A class of torchvision has no split of this name."""
 
 
-def _targets_of(pictures: Any) -> torch.Tensor:
-    """The classes (n,) of a set: its own list, or those of all its pictures."""
+def _targets_of(pictures: PictureSet) -> torch.Tensor:
+    """The classes (n,) of a set."""
+    own = _own_targets(pictures)
+    if own is None:
+        own = np.array([int(pictures[position][1]) for position in range(len(pictures))])
+    return torch.as_tensor(own)
+
+
+def _own_targets(pictures: PictureSet) -> np.ndarray | None:
+    """The list of classes (n,) that a set keeps; None if its pictures have others, as some options ask for."""
+    compared = np.unique(np.linspace(0, len(pictures) - 1, NUM_COMPARED_TARGETS).astype(int)).tolist()
     for attribute in ("targets", "labels", "_labels"):
         found = getattr(pictures, attribute, None)
         if found is not None and len(found) == len(pictures) and np.ndim(found) == 1:
-            return torch.as_tensor(np.asarray(found).astype(np.int64))
-    return torch.tensor([int(pictures[position][1]) for position in range(len(pictures))])
+            targets = np.asarray(found).astype(np.int64)
+            if all(int(pictures[position][1]) == targets[position] for position in compared):
+                return targets
+    return None

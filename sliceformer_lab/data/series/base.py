@@ -287,13 +287,17 @@ class SeriesData(BucketedData, OwnData):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes the coding of the checkpoint, with which its weights belong together."""
         coding = SeriesCoding.from_json(json.loads(state_dict["coding"]))
+        if (channels := self.facts()["channels"]) != coding.channels:
+            raise DataError(
+                f"{self.origin}: its series have {channels} channels, and the model was trained on {coding.channels}"
+            )
         self.check_coding(coding)
         for split in self.splits.values():
             if isinstance(split, SeriesSplit):
                 split.coding = coding
 
     def check_coding(self, coding: SeriesCoding) -> None:
-        """Raises DataError if the channels or steps of these data are not those that a checkpoint was trained on."""
+        """Raises DataError if the columns of these data are not those that a checkpoint was trained on."""
 
     def encode_one(self, content: Content) -> np.ndarray:
         """The patches (N, patch_len * features) of a series (L,) or (L, C)."""

@@ -150,7 +150,7 @@ class SeriesFolder(SeriesData, OwnFolder, ClassFolders):
 
 
 def read_file(path: Path, form: SoundForm | None) -> np.ndarray:
-    """The series (L, C) of a file. Raises DataError naming it."""
+    """The series (L, C) of a file; an array for a model of sounds as it is. Raises DataError naming the file."""
     if path.suffix.lower() in SOUNDS:
         if form is None:
             raise DataError(f"{path} is a sound, and the model was trained on arrays; give .npy files")
@@ -172,4 +172,4 @@ def read_file(path: Path, form: SoundForm | None) -> np.ndarray:
     if np.isinf(values).any():
         step = int(np.isinf(values).any(axis=1).argmax()) + 1
         raise DataError(f"{path} has an infinite value in step {step}; correct it, or write NaN if it is missing")
-    return values
+    return values if form is None else array
