@@ -187,7 +187,9 @@ def evaluate(plan: RunPlan, data: DataModule, folder: Path) -> None:
     if is_first_process():
         if trained is None:
             save_preprocessing(folder, data, names_of(data, task.thresholds(predictions)))
-        facts = {"digests": data.digests(), "changed_data": warn_of_changes(folder, data)}
+        facts = {**data.sizes(), "digests": data.digests(), "changed_data": warn_of_changes(folder, data)}
         facts["sources"] = sources_of(plan.plain)
         write_json(folder / "eval.json", {"checkpoint": scored.name, "metrics": metrics, **facts})
         compare_metrics(read_summary(folder).get("metrics", {}), metrics)
+        counts = [f"{number:,} {name.removeprefix('num_')}" for name, number in data.sizes().items()]
+        log.info(f"examples: {', '.join(counts)}")

@@ -158,6 +158,8 @@ def test_a_saved_encoder_that_does_not_fit_is_refused(pretrained: Path) -> None:
         ("data.test_fraction=0.2", "data.test_fraction=0.3"),
         ("data.split_column=null", "data.split_column=part"),
         ("data.test_file=test.csv", "data.test_file=null"),
+        ("data.label_column=a", "data.label_column=b"),
+        ("data.labels_separator=null", "data.labels_separator=/"),
     ],
 )
 def test_a_pretraining_that_held_out_other_examples_of_ones_own_data_is_refused(

@@ -16,10 +16,15 @@ from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 
 FOLDER, RECORD = "pretrain", "pretrain.json"  # in a run folder, and in that folder
-# options of data that decide which examples are held out
-HELD_OUT = ("split_seed", "val_fraction", "test_fraction", "split_column")
+# options of data that decide which examples are held out, or how many there are
+SHARES = ("split_seed", "val_fraction", "test_fraction", "split_column")
+NUMBERS = ("max_nodes", "invalid", "num_examples", "num_val", "num_test", "partition")
+LABELS = ("label_column", "labels_separator", "kind")  # of a table without its own splits, which are drawn by class
 OWN_FILES = ("val_file", "test_file")  # where one is null, its examples are held out from the training file
-LOADER_OPTIONS = {"batch_size", "eval_batch_size", "num_workers", "limit_train"}  # change no test example
+LOADER_OPTIONS = {  # change no test example
+    *("batch_size", "eval_batch_size", "num_workers", "limit_train"),
+    *("augment", "bucket_share", "memory", "processes", "download"),
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,9 @@ class Pretrained:
                 )
         before, now = self.facts.get("data", {}), plan.plain["data"]
         if before.get("_target_") == now.get("_target_"):
-            for option in (*HELD_OUT, *(name for name in OWN_FILES if now.get(name) is None)):
+            is_drawn = now.get("split_column") is None and now.get("test_file") is None
+            own_files = (name for name in OWN_FILES if now.get(name) is None)
+            for option in (*SHARES, *NUMBERS, *own_files, *(LABELS if is_drawn else ())):
                 if before.get(option) != now.get(option):
                     raise RunFolderError(
                         f"pretrain.path: {self.folder} was pretrained with data.{option}={before.get(option)}, so it "

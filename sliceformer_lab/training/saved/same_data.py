@@ -14,6 +14,10 @@ from sliceformer_lab.runs.folder import recorded_digests
 
 log = logging.getLogger(__name__)
 
+DRAWN_ANEW = (
+    "; test examples that are drawn from all rows may be ones that it was trained on, and the others are not scored: "
+    "give a test folder, a test file or a column of splits"
+)
 NAMES = {"train": "training", "val": "validation", "test": "test"}
 
 
@@ -43,7 +47,8 @@ def check_unchanged(folder: Path, data: DataModule) -> None:
 def warn_of_changes(folder: Path, data: DataModule) -> list[str]:
     """The splits that changed since the run was trained, which a warning names."""
     if changed := changed_splits(folder, data):
-        log.warning(f"WARNING: {describe_splits(changed)} are others than those that {folder} was trained on")
+        drawn = DRAWN_ANEW if {"train", "test"} <= set(changed) else ""
+        log.warning(f"WARNING: {describe_splits(changed)} are others than those that {folder} was trained on{drawn}")
     return changed
 
 
