@@ -61,14 +61,17 @@ class Results:
     def has_learned(self, row: str) -> bool:
         """Whether some rate is above the constant on validation, by a one-sided interval corrected for the rates.
 
-        The variances over seeds and over examples are added, which is never less than the crossed one.
+        The variances over seeds and over examples are added, which is never less than the crossed one. One tuning seed
+        has that over examples alone.
         """
         one = self.experiment
         for rate, scores in one.tuning_scores(row, self.lines).items():
             spreads = [_spread(line) for line in self.lines if (line["row"], line["rate"]) == (row, rate)]
-            over_seeds, over_examples = np.var(scores, ddof=1) / len(scores), np.mean(spreads) ** 2 / one.num_val
+            count = len(scores)
+            over_seeds = float(np.var(scores, ddof=1)) / count if count > 1 else 0.0
+            over_examples = np.mean(spreads) ** 2 / one.num_val
             variance = float(over_seeds + over_examples)
-            parts = over_seeds**2 / (len(scores) - 1) + over_examples**2 / (one.num_val - 1)
+            parts = over_seeds**2 / max(1, count - 1) + over_examples**2 / (one.num_val - 1)
             df = variance**2 / float(parts) if parts else 1.0
             above = Estimate(one.sign * (float(np.mean(scores)) - one.constant), variance, df, "seeds and examples")
             if above.lower_limit(LEVEL / len(one.rates)) > 0:
