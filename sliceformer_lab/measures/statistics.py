@@ -123,8 +123,8 @@ def estimate_crossed(scores: np.ndarray) -> Estimate:
     rest = table - rows[:, None] - columns + mean
     of_rest = (rest**2).sum() / ((seeds - 1) * (examples - 1))
     variance = max(of_seed + of_example - of_rest, of_seed, of_example) / table.size
-    parts = {seeds - 1: of_seed, examples - 1: of_example, (seeds - 1) * (examples - 1): of_rest}
-    spread = sum((square / table.size) ** 2 / df for df, square in parts.items())
+    parts = ((seeds - 1, of_seed), (examples - 1, of_example), ((seeds - 1) * (examples - 1), of_rest))
+    spread = sum((square / table.size) ** 2 / df for df, square in parts)
     df = variance**2 / spread if spread > 0 else seeds - 1
     alone = estimate_over_seeds(rows) if seeds < MIN_CROSSED_SEEDS else None
     return Estimate(float(mean), float(variance), float(df), "seeds and examples", alone)

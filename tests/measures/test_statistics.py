@@ -120,6 +120,12 @@ def test_a_crossed_interval_adds_the_variances_of_seeds_and_examples() -> None:
     assert estimate_crossed(np.zeros((3, 5))).p() == 1.0
 
 
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_seeds_with_equal_scores_have_the_interval_of_the_examples(seeds: int) -> None:
+    ((one,),) = tables(1, 30, (0.0, 1.0, 0.0), 1)
+    assert estimate_crossed(np.stack([one] * seeds)).df == pytest.approx(29)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "examples"), [(5, 300), (9, 800), (10, 300), (6, 5000)])
 @pytest.mark.parametrize("part", ["seeds", "equal", "examples", "rest"])

@@ -43,8 +43,11 @@ class ExampleScores:
             self._known[key] = example_scores(run, metric) or self._jackknifed(run, metric)
         return self._known[key]
 
-    def above_constant(self, runs: Sequence[RunRecord], metric: str, sign: float) -> Estimate | None:
-        """By how much the runs are above a constant prediction on a split; None without predictions."""
+    def above_constant(self, runs: Sequence[RunRecord], metric: str, sign: float, num_seeds: int) -> Estimate | None:
+        """By how much `num_seeds` runs are above a constant prediction on a split; None without predictions.
+
+        Seeds without a run are as good as the constant.
+        """
         found = []
         for run in runs:
             values, arrays = self.of(run, metric), _predictions(run, metric)
@@ -56,7 +59,9 @@ class ExampleScores:
             if metric.endswith("/accuracy") and targets.ndim == 1 and len(values[1]) == len(targets):
                 constant = targets == np.bincount(targets).argmax()
             found.append(sign * (values[1] - constant))
-        return estimate_crossed(np.stack(found)) if found and len({len(one) for one in found}) == 1 else None
+        if not found or len({len(one) for one in found}) > 1:
+            return None
+        return estimate_crossed(np.stack([*found, *[np.zeros_like(found[0])] * (num_seeds - len(found))]))
 
     @cached_property
     def _task(self) -> TaskModule:

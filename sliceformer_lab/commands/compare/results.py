@@ -153,7 +153,7 @@ class Comparison:
             state, record = state_of(folder), record_of(folder)
             if record is not None:
                 runs[seed] = record
-            if state.status != "ok":
+            if state.status not in ("ok", "planned"):  # a row that is not compared was never started
                 reasons.append(f"seed {seed} {state.status}: {state.error}")
         return runs, reasons
 

@@ -128,7 +128,7 @@ def _has_learned(folder: Path, row: ComparedRow, trials: Sequence[Trial], wanted
             continue
         jobs = [row.trial(one.point, seed) for seed in row.options.tuning_seeds]
         runs = [run for job in jobs if (run := record_of(folder / job.name)) is not None and run.status == "ok"]
-        estimate = scores.above_constant(runs, f"val/{wanted.monitor}", wanted.sign)
+        estimate = scores.above_constant(runs, f"val/{wanted.monitor}", wanted.sign, len(jobs))
         if estimate is None and chance is None:
             return True
         estimate = estimate or estimate_over_seeds([wanted.sign * (value - (chance or 0.0)) for value in one.scores])
