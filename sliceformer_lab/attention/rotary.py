@@ -47,7 +47,8 @@ def _angles(
     else:
         patch = (token - num_prefix).clamp(min=0)  # the prefix is at the origin, where nothing rotates
         if order is not None:
-            patch[num_prefix:] = torch.tensor(order, device=device)
+            of_patches = order[: max(0, num_tokens - num_prefix)]  # longformer rotates its global tokens alone
+            patch[num_prefix:] = torch.tensor(of_patches, device=device, dtype=patch.dtype)
         coordinates = torch.stack([patch // grid[1], patch % grid[1]])  # (2, N)
     pairs = head_dim // 2 // len(coordinates)
     frequency = 10000.0 ** (-torch.arange(pairs, device=device, dtype=torch.float32) / pairs)

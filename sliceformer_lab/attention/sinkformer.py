@@ -32,8 +32,8 @@ class Sinkformer(QueryKeyAttention):
 
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""
-        logs = _sinkhorn(q @ k.mT / sqrt(self.head_dim), padding, self.n_it)
-        return drop(logs.exp(), dropout) @ v
+        logs = _sinkhorn((q @ k.mT / sqrt(self.head_dim)).float(), padding, self.n_it)
+        return drop(logs.exp().to(v.dtype), dropout) @ v
 
 
 def _sinkhorn(scores: Tensor, padding: Padding | None, n_it: int) -> Tensor:

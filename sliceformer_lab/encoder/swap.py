@@ -76,6 +76,9 @@ def swap(
                 f"{type(model).__name__} cannot be swapped: {why}; choose a timm VisionTransformer, an encoder of "
                 "Transformers or a module with nn.MultiheadAttention"
             )
+    for module in model.modules():
+        if isinstance(module, nn.TransformerEncoder):
+            module.use_nested_tensor = False  # a fast path that passes no padding, and asks for torch's own weights
     chosen = chosen_layers(layers, len(places))
     for index in chosen:
         owner, attribute = places[index]

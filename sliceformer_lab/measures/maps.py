@@ -50,9 +50,9 @@ def tokens_read(maps: Tensor) -> Tensor:
 
 
 def rank_share(maps: Tensor) -> Tensor:
-    """Numerical rank divided by N, (M, N, N) -> (M,); 1 for every permutation."""
+    """Numerical rank divided by N, up to the rounding of the maps, (M, N, N) -> (M,); 1 for every permutation."""
     values = singular_values(maps)
-    rounding = values[..., :1] * maps.shape[-1] * torch.finfo(values.dtype).eps
+    rounding = values[..., :1] * maps.shape[-1] * torch.finfo(maps.dtype).eps
     return (values > rounding).double().mean(-1)
 
 

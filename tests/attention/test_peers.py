@@ -86,6 +86,32 @@ def test_neighbours_are_those_in_the_image_and_prefix_tokens_are_none(
         assert received.nonzero().flatten().tolist() == [1 + 4 * row + col for row in range(3) for col in range(3)]
 
 
+def test_a_token_in_front_of_a_sequence_has_neighbours() -> None:
+    spec = make_spec(num_prefix=1, max_len=9)
+    for name in ("depthwise_conv", "pooling"):
+        layer = build_layer(load_option("attention", name), spec)
+        one = torch.zeros(1, 9, 8)
+        one[0, 1] = 1
+        received = layer.mix(one, None)[0].abs().sum(1) > 0
+        assert received.nonzero().flatten().tolist() == [0, 1, 2], name
+
+
+def test_longformer_rotates_global_tokens_alone_in_any_order_of_patches() -> None:
+    order = tuple(torch.randperm(12, generator=torch.Generator().manual_seed(3)).tolist())
+    spec = make_spec(grid=(3, 4), num_prefix=1, max_len=13, token_order=order, rope=True)
+    layer = build_layer(load_option("attention", "longformer_cls") | {"num_global": 3}, spec)
+    assert layer(tokens(13)).shape == tokens(13).shape
+
+
+def test_sinkformer_normalises_in_32_bits_under_autocast() -> None:
+    torch.manual_seed(0)
+    layer = Sinkformer(make_spec(max_len=64), n_it=3).eval()
+    _, q, k = layer.project(3 * tokens(64))
+    with torch.autocast("cpu", torch.bfloat16):
+        sums = layer.mix(torch.ones(len(q), 64, layer.width), q, k)
+    assert_close(sums, torch.ones_like(sums), atol=4e-3, rtol=0)
+
+
 def test_sinkformer_bears_scores_that_exp_does_not() -> None:
     maps = Sinkformer(make_spec(), n_it=5).implied_map(100 * tokens(MAX_LEN))
     assert maps is not None

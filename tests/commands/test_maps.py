@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -100,6 +101,17 @@ def test_maps_of_softmax_are_its_weights() -> None:
 
 def test_an_operator_that_mixes_channels_too_has_no_maps() -> None:
     assert mixed("fnet").maps(100) is None
+
+
+def test_attention_to_fewer_points_than_tokens_has_no_maps() -> None:
+    call = mixed("mha")
+    few = replace(call, v=call.v[:, :4], k=call.k[:, :4])  # the inducing points of block=set
+    assert few.sample(0).maps(100) is None
+
+
+def test_maps_of_few_summaries_have_their_rank() -> None:
+    _, maps = found(mixed("linear"))
+    assert_close(functions.rank_share(maps), torch.full((len(maps),), CHANNELS / HEADS / TOKENS).double())
 
 
 @pytest.mark.parametrize("name", ["csp", "mha", "random_permutation", "samsa"])

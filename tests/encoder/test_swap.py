@@ -242,9 +242,11 @@ def test_an_encoder_of_torch_is_swapped(batch_first: bool) -> None:
         model(x, mask=torch.zeros(9, 9, dtype=torch.bool))
 
 
-def test_csp_in_an_encoder_of_torch_ignores_padding() -> None:
-    layer = nn.TransformerEncoderLayer(24, 3, 32, batch_first=True)
-    model = swap(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval(), "csp", max_len=20)
+@pytest.mark.filterwarnings("ignore:.*nested")
+@pytest.mark.parametrize("layers", [None, [1]])
+def test_csp_in_an_encoder_of_torch_ignores_padding(layers: list[int] | None) -> None:
+    layer = nn.TransformerEncoderLayer(24, 4, 32, batch_first=True)
+    model = swap(nn.TransformerEncoder(layer, 2).eval(), "csp", max_len=20, layers=layers)
     x = torch.randn(1, 5, 24)
     longer = torch.cat([x, torch.randn(1, 4, 24)], dim=1)
     padding = (torch.arange(9) >= 5)[None]

@@ -48,7 +48,7 @@ class Mixed:
         return replace(
             self,
             v=self.v[rows, tokens],
-            q=None if self.q is None else self.q[rows, tokens],
+            q=None if self.q is None else self.q[rows, tokens] if self.q.shape[1] == self.v.shape[1] else self.q[rows],
             k=None if self.k is None else self.k[rows, tokens],
             given=BlockInputs(bias=None if bias is None else bias[rows, :, tokens, tokens]),
             others={name: value[rows, tokens] for name, value in self.others.items()},
@@ -67,6 +67,8 @@ class Mixed:
         operator because it mixes channels too, and if the maps of all channels would not fit in memory.
         """
         num_tokens = self.v.shape[1]
+        if self.q is not None and self.q.shape[1] != num_tokens:  # of a Set Transformer's inducing points
+            return None
         limit = max(1, min(limit, MAX_MAP_WEIGHTS // num_tokens**2))
         chosen = spread(self.num_maps, limit)
         if isinstance(self.attention, PermutationAttention):

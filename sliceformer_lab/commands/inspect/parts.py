@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.encoder.block import Block
+
+# Parameters that only add to tokens; gMLP's spatial.bias and Hydra's step_bias, for example, are the operator itself.
+OFFSET = re.compile(r"((norm1|norm2|mlp)\..*|attention\.(value|query|key|out)\.)bias")
 
 
 @dataclass(frozen=True)
@@ -45,15 +49,15 @@ def can_be_taken_apart(blocks: Sequence[nn.Module]) -> bool:
 def only_parts(blocks: Sequence[Any], parts: Parts) -> Iterator[None]:
     """Switches all other parts of the blocks off, and restores them at the end.
 
-    If any part is off, biases are 0 too: without skip connections they would dominate the tokens, and any operator
-    would seem to collapse them. The norm of an MLP is off with it. Without skip connections, an MLP that is off is the
-    identity.
+    If any part is off, the biases of norms, MLPs and projections are 0 too: without skip connections they would
+    dominate the tokens, and any operator would seem to collapse them. The norm of an MLP is off with it. Without skip
+    connections, an MLP that is off is the identity.
     """
     if parts.is_whole:
         yield
         return
     modules = [(block.norm1, block.norm2, block.mlp) for block in blocks]
-    biases = [p for block in blocks for name, p in block.named_parameters() if name.endswith("bias")]
+    biases = [p for block in blocks for name, p in block.named_parameters() if OFFSET.fullmatch(name)]
     values = [bias.detach().clone() for bias in biases]
     try:
         with torch.no_grad():
