@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -52,17 +51,16 @@ def training_job(cfg: DictConfig, folder: Path) -> None:
     plan = plan_run(config, list(HydraConfig.get().overrides.task))
     from sliceformer_lab.training.run import run
 
-    with _denormals_as_zero():
-        data = _data_of(plan, folder)
-        plan = complete_plan(plan, data)
-        is_new = not (folder / CONFIG).exists()
-        claim_folder(plan, folder)
-        try:
-            run(plan, data, folder)
-        except (ConfigError, DataError):
-            if is_new:
-                remove_unstarted(folder)
-            raise
+    data = _data_of(plan, folder)
+    plan = complete_plan(plan, data)
+    is_new = not (folder / CONFIG).exists()
+    claim_folder(plan, folder)
+    try:
+        run(plan, data, folder)
+    except (ConfigError, DataError):
+        if is_new:
+            remove_unstarted(folder)
+        raise
 
 
 def join_run(folder: Path) -> None:
@@ -70,23 +68,7 @@ def join_run(folder: Path) -> None:
     plan = check_config(read_child_config(folder))
     from sliceformer_lab.training.run import run
 
-    with _denormals_as_zero():
-        run(plan, _data_of(plan, folder), folder)
-
-
-@contextmanager
-def _denormals_as_zero() -> Iterator[None]:
-    """Rounds numbers below 1e-38 to zero: GELU returns many after too large a step, and they double a CPU's time.
-
-    Torch's threads inherit it if they are started later.
-    """
-    import torch
-
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(False)
+    run(plan, _data_of(plan, folder), folder)
 
 
 def _data_of(plan: RunPlan, folder: Path) -> DataModule:
