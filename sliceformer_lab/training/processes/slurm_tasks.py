@@ -240,7 +240,8 @@ def _connect(step: Step, stack: ExitStack) -> _Link:
             connection = socket.create_connection((step.host, step.port), timeout=ANSWER)
             link = _Link(attempt.enter_context(connection))
             link.send({"identity": step.identity, "number": step.place.rank})
-            if (link.receive(ANSWER) or {}).get("identity") == step.identity:
+            answer = link.receive(max(0.001, deadline - time.monotonic()))  # a stranger may be ahead in the queue
+            if (answer or {}).get("identity") == step.identity:
                 stack.push(attempt.pop_all())
                 return link
         time.sleep(EVERY)
