@@ -187,9 +187,10 @@ def evaluate(plan: RunPlan, data: DataModule, folder: Path) -> None:
     if is_first_process():
         if trained is None:
             save_preprocessing(folder, data, names_of(data, task.thresholds(predictions)))
-        facts = {**data.sizes(), "digests": data.digests(), "changed_data": warn_of_changes(folder, data)}
+        sizes = {name: size for name, size in data.sizes().items() if name != "num_test" or plan.score_test}
+        facts = {**sizes, "digests": data.digests(), "changed_data": warn_of_changes(folder, data)}
         facts["sources"] = sources_of(plan.plain)
         write_json(folder / "eval.json", {"checkpoint": scored.name, "metrics": metrics, **facts})
         compare_metrics(read_summary(folder).get("metrics", {}), metrics)
-        counts = [f"{number:,} {name.removeprefix('num_')}" for name, number in data.sizes().items()]
+        counts = [f"{size:,} {name.removeprefix('num_')}" for name, size in sizes.items()]
         log.info(f"examples: {', '.join(counts)}")

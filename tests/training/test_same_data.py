@@ -152,7 +152,7 @@ def test_load_run_gives_no_data_that_changed_and_its_model_is_exported_without_d
 
 
 def test_evaluation_on_data_with_fewer_classes_matches_them_by_name_and_leaves_what_training_wrote(
-    cats_and_dogs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    cats_and_dogs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     other = write_pictures(tmp_path / "other", {"dogs": 220, "zebras": 40})
     (other / "zebras").rename(other / "cats")  # made later, sorted first
@@ -164,7 +164,8 @@ def test_evaluation_on_data_with_fewer_classes_matches_them_by_name_and_leaves_w
         found = json.loads((run / "eval.json").read_text())
         assert found["metrics"]["test/accuracy"] == 1
     assert "test" in found["changed_data"] and list(found["sources"]) == [str(one)]
-    assert found["num_test"] == 2 and "test examples that are drawn from all rows may be ones" in caplog.text
+    printed = "".join(capfd.readouterr())
+    assert found["num_test"] == 2 and "test examples that are drawn from all rows may be ones" in printed
     assert {name: (run / name).read_bytes() for name in written} == before
 
 
