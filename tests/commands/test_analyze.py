@@ -179,6 +179,18 @@ def random_nets(attention: str, depth: int = 12) -> list[float]:
     return [float(relative_residual(seen["stream"][0])) for seen in taken]
 
 
+def test_without_other_parts_an_operator_keeps_the_biases_that_are_its_own() -> None:
+    words = ["dim=16", "depth=1", "num_heads=1", "position=none"]
+    nodes = load_option("encoder", "tiny", words), load_option("block", "transformer"), load_option("attention", "gmlp")
+    blocks = list(build_encoder(*nodes, 8).blocks)
+    for parameter in blocks[0].parameters():
+        torch.nn.init.ones_(parameter)
+    with only_parts(blocks, ALONE):
+        kept = {name for name, p in blocks[0].attention.named_parameters() if name.endswith("bias") and p.any()}
+        assert kept == {"gated.bias", "norm.bias", "spatial.bias"}
+    assert all(p.all() for p in blocks[0].parameters())
+
+
 def test_random_softmax_nets_collapse_within_three_layers_and_permutations_never() -> None:
     first, second, third, *_ = random_nets("mha")
     assert 0.7 < first < 1 and 0.01 < second < 0.2 and third < 1e-4  # 0.90, 0.05, 3e-7 in the specification

@@ -105,7 +105,8 @@ def test_an_operator_that_mixes_channels_too_has_no_maps() -> None:
 
 def test_attention_to_fewer_points_than_tokens_has_no_maps() -> None:
     call = mixed("mha")
-    few = replace(call, v=call.v[:, :4], k=call.k[:, :4])  # the inducing points of block=set
+    v, k = call.v[:, :4], call.k[:, :4]  # the inducing points of block=set
+    few = replace(call, v=v, k=k, output=call.attention.mix(v, call.q, k))
     assert few.sample(0).maps(100) is None
 
 
