@@ -39,8 +39,7 @@ class DepthwiseConv(Attention):
     def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
         v = given.zero_padding(v)
-        num_prefix = self.spec.num_prefix if self.spec.grid else 0
-        prefix, tokens = v[:, :num_prefix], v[:, num_prefix:]
+        prefix, tokens = v[:, : self.patches.num_prefix], v[:, self.patches.num_prefix :]
         image = F.pad(self.patches.to_grid(tokens).permute(0, 3, 1, 2), (self.before, 0))
         mixed = self.conv(image if self.spec.grid else image[:, :, 0])
         image = mixed if self.spec.grid else mixed[:, :, None]

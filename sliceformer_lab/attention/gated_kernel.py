@@ -72,7 +72,6 @@ class _ValueConv(nn.Module):
         super().__init__()
         if kernel_size % 2 == 0:
             raise ValueError(f"kernel_size must be odd, got {kernel_size}")
-        self.num_prefix = spec.num_prefix if spec.grid else 0
         self.copies = copies
         self.patches = PatchGrid(spec)
         channels = width // copies
@@ -83,10 +82,10 @@ class _ValueConv(nn.Module):
 
     def forward(self, v: Tensor, padding: Padding | None) -> Tensor:
         v = fill_padding(v, padding)
-        cells = self.patches.to_grid(v[:, self.num_prefix :]).permute(0, 3, 1, 2)
+        cells = self.patches.to_grid(v[:, self.patches.num_prefix :]).permute(0, 3, 1, 2)
         weight = torch.cat([self.weight] * self.copies)
         if self.patches.size is None:
             cells = F.conv1d(cells[:, :, 0], weight, padding="same", groups=len(weight))[:, :, None]
         else:
             cells = F.conv2d(cells, weight, padding="same", groups=len(weight))
-        return F.pad(self.patches.to_tokens(cells.permute(0, 2, 3, 1)), (0, 0, self.num_prefix, 0))
+        return F.pad(self.patches.to_tokens(cells.permute(0, 2, 3, 1)), (0, 0, self.patches.num_prefix, 0))

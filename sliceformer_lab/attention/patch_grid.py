@@ -17,6 +17,7 @@ class PatchGrid(nn.Module):
     def __init__(self, spec: LayerSpec) -> None:
         super().__init__()
         self.size = spec.grid
+        self.num_prefix = spec.num_prefix if spec.grid else 0  # tokens that have no place; a sequence begins with them
         order = None if spec.token_order is None else torch.tensor(spec.token_order)
         self.register_buffer("order", order, persistent=False)
         self.register_buffer("places", None if order is None else order.argsort(), persistent=False)

@@ -33,7 +33,7 @@ class Pooling(Attention):
 
     def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
-        num_prefix = self.spec.num_prefix if self.spec.grid else 0
+        num_prefix = self.patches.num_prefix
         prefix, tokens = v[:, :num_prefix], v[:, num_prefix:]
         present = torch.ones_like(v[:1, :, :1]) if given.padding is None else given.padding.mask[:, :, None].to(v.dtype)
         present = present[:, num_prefix:]
