@@ -36,7 +36,9 @@ class MovingAverage(EMAWeightAveraging):
                 f"{updates:,} updates; try callbacks.ema.decay={0.01 ** (1 / updates):.2g}"
             )
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Ends the averaging. Otherwise the scoring by this trainer would read the weights that were not averaged."""
-        super().on_train_end(trainer, pl_module)
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Ends the averaging. Otherwise the scoring by this trainer would read the weights that were not averaged.
+
+        Lightning calls `on_train_end` only where a batch was left to train.
+        """
         self._average_model = None

@@ -26,10 +26,11 @@ class EarlyStop(Callback):
         self._patience_share = patience_share
         self._best: float | None = None  # score
         self._best_step = 0
+        self._has_stopped = False
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Stops a run again that is resumed after it was stopped."""
-        self._stop_without_improvement(trainer)
+        trainer.should_stop = trainer.should_stop or self._has_stopped
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Compares the epoch with the best one."""
@@ -45,7 +46,7 @@ class EarlyStop(Callback):
         waited = trainer.global_step - self._best_step
         if self._best is None or total is None or trainer.global_step >= total or waited < self._patience_share * total:
             return
-        trainer.should_stop = True
+        trainer.should_stop = self._has_stopped = True
         if trainer.is_global_zero:
             log.info(
                 f"stopped after {trainer.global_step:,} of {total:,} steps: {self._monitor} has not improved for "
@@ -53,9 +54,10 @@ class EarlyStop(Callback):
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """The best score so far and its step, for the checkpoint."""
-        return {"best": self._best, "best_step": self._best_step}
+        """The best score so far, its step, and whether the run was stopped, for the checkpoint."""
+        return {"best": self._best, "best_step": self._best_step, "has_stopped": self._has_stopped}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restores the best score and its step."""
+        """Restores what `state_dict` holds; older checkpoints do not say whether the run was stopped."""
         self._best, self._best_step = state_dict["best"], state_dict["best_step"]
+        self._has_stopped = state_dict.get("has_stopped", False)

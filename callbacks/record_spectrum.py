@@ -60,13 +60,13 @@ class Spectrum(Callback):
             self._observer.run(lambda: self._start(trainer, pl_module))
 
     def _start(self, trainer: Trainer, model: LightningModule) -> None:
-        finished = trainer.current_epoch - 1
+        finished, is_new = trainer.current_epoch - 1, trainer.global_step == 0
         file = self.folder / "spectrum.npz"
-        self._record = ProbeRecord.load(file).up_to(finished) if finished >= 0 and file.is_file() else None
+        self._record = ProbeRecord.load(file).up_to(finished) if not is_new and file.is_file() else None
         self._probe = _first_samples(trainer, self.num_samples)
         if self._probe is None:
             log.info("spectrum: not measured, because there is no validation data")
-        if self._record is None:
+        if self._record is None and (is_new or finished >= 0):  # within the first epoch weights are not untrained
             self._measure(trainer, model, finished)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

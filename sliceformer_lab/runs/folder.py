@@ -172,8 +172,7 @@ def read_metrics(folder: Path) -> pd.DataFrame:
     files = sorted((folder / "csv").glob("version_*/metrics.csv"), key=lambda f: int(f.parent.name.split("_")[1]))
     history = pd.DataFrame()
     for file in files:
-        if file.stat().st_size:
-            table = pd.read_csv(file)
+        if file.stat().st_size and len(table := pd.read_csv(file)):  # a kill may leave the header alone
             earlier = history[history["step"] < table["step"].min()] if len(history) else history
             history = pd.concat([earlier, table], ignore_index=True)
     return history

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.plans import run
-from support.runs import small_config
+from support.runs import assert_equal_runs, small_config, stopped_at
 
 from sliceformer_lab.callbacks.average import MovingAverage
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
@@ -46,3 +46,12 @@ def test_the_scored_weights_are_the_average_and_the_shifts_those_of_training(tmp
     torch.testing.assert_close(
         outputs.half(), torch.from_numpy(found.predictions["test_logits"][:20]), atol=2e-3, rtol=2e-3
     )
+
+
+def test_a_run_stopped_while_scoring_is_scored_with_the_average(tmp_path: Path) -> None:
+    config = small_config(*EMA, "callbacks.early_stop.patience_share=0.99")
+    run(config, tmp_path / "whole")
+    with stopped_at(None, hook="on_test_start"):
+        run(config, tmp_path / "stopped")
+    run(config, tmp_path / "stopped")
+    assert_equal_runs(tmp_path / "whole", tmp_path / "stopped")

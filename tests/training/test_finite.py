@@ -89,15 +89,24 @@ def test_early_stopping_waits_from_the_last_finite_score(tmp_path: Path) -> None
         def __init__(self) -> None:
             self.callback_metrics: dict[str, Tensor] = {}
 
-    stop = EarlyStop(RunContext(folder=tmp_path, seed=0, monitor="val/auc", monitor_mode="max"), patience_share=0.3)
+    stop_context = RunContext(folder=tmp_path, seed=0, monitor="val/auc", monitor_mode="max")
+    stop = EarlyStop(stop_context, patience_share=0.3)
     trainer = Fake()
     for step, score in ((100, float("nan")), (200, 0.5), (300, float("nan")), (450, 0.4)):
         trainer.global_step, trainer.callback_metrics = step, {"val/auc": torch.tensor(score)}
         stop.on_train_epoch_end(trainer, None)
         assert not trainer.should_stop
     trainer.global_step = 500
+    again, resumed = EarlyStop(stop_context, patience_share=0.3), Fake()
+    again.load_state_dict(stop.state_dict())
+    resumed.global_step = 520  # within an epoch, where a run that was not stopped does not ask
+    again.on_train_start(resumed, None)
+    assert not resumed.should_stop
     stop.on_train_epoch_end(trainer, None)
     assert trainer.should_stop
+    again.load_state_dict(stop.state_dict())
+    again.on_train_start(resumed, None)
+    assert resumed.should_stop
 
 
 def test_json_files_hold_null_in_place_of_nan_and_infinity(tmp_path: Path) -> None:

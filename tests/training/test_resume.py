@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support import official_files
@@ -147,6 +148,25 @@ def test_resumes_add_no_rows_to_the_spectrum(tmp_path: Path) -> None:
             run(config, tmp_path)
     run(config, tmp_path)
     assert ProbeRecord.load(tmp_path / "spectrum.npz").epochs.tolist() == [-1, 1, 2]
+
+
+def test_a_resume_within_the_first_epoch_keeps_the_spectrum_before_training(tmp_path: Path) -> None:
+    config = small_config("callbacks=default", "callbacks.checkpoints.every_minutes=0", "optim.epochs=1")
+    with stopped_at(0, 1):
+        run(config, tmp_path)
+    before = ProbeRecord.load(tmp_path / "spectrum.npz")
+    run(config, tmp_path)
+    found = ProbeRecord.load(tmp_path / "spectrum.npz")
+    assert before.epochs.tolist() == [-1] and found.epochs.tolist() == [-1, 0]
+    np.testing.assert_array_equal(found.mean["stable_rank"][0], before.mean["stable_rank"][0])
+
+
+def test_a_file_of_metrics_with_a_header_alone_hides_no_earlier_one(digits: Path, tmp_path: Path) -> None:
+    first = digits / "csv" / "version_0" / "metrics.csv"
+    for number, text in enumerate((first.read_text(), first.read_text().splitlines()[0] + "\n")):
+        (tmp_path / "csv" / f"version_{number}").mkdir(parents=True)
+        (tmp_path / "csv" / f"version_{number}" / "metrics.csv").write_text(text)
+    assert len(read_metrics(digits)) == len(read_metrics(tmp_path)) > 0
 
 
 def test_finished_run_does_not_change(digits: Path, capsys: pytest.CaptureFixture[str]) -> None:
