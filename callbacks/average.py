@@ -29,11 +29,15 @@ class MovingAverage(EMAWeightAveraging):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Warns of an average that will be mostly of early weights."""
-        updates = (cast(TaskModule, pl_module).num_steps or 0) // self.update_every_n_steps
-        if updates and trainer.is_global_zero and (share := self._decay**updates) > MAX_FIRST_SHARE:
+        steps = cast(TaskModule, pl_module).num_steps
+        if not steps or not trainer.is_global_zero:
+            return
+        updates = steps // self.update_every_n_steps
+        if (share := self._decay**updates) > MAX_FIRST_SHARE:
+            remedy = f"decay={0.01 ** (1 / updates):.2g}" if updates else f"every={max(1, steps // 20)}"
             log.warning(
                 f"WARNING: {share:.0%} of the average of the weights will be those of the first step, as the run has "
-                f"{updates:,} updates; try callbacks.ema.decay={0.01 ** (1 / updates):.2g}"
+                f"{updates:,} updates; try callbacks.ema.{remedy}"
             )
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

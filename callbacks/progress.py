@@ -9,7 +9,7 @@ from typing import Any, cast
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import RichProgressBar
 
-from sliceformer_lab.callbacks.throughput import peak_memory_gb
+from sliceformer_lab.measures.call_cost import peak_memory
 from sliceformer_lab.runs.plain_text import PlainConsole, format_clock
 from sliceformer_lab.training.interfaces import TaskModule
 
@@ -57,7 +57,8 @@ class EpochLines(Callback):
         self._next_line = now + EVERY
         each = self._seconds_per_step(trainer, now)
         left = format_clock(each * (total - trainer.global_step))
-        line = f"step {trainer.global_step:,}/{total:,}  {each:.2f} s/step, {left} left, {peak_memory_gb():.1f} GB"
+        memory = peak_memory(pl_module.device.type) / 1e9
+        line = f"step {trainer.global_step:,}/{total:,}  {each:.2f} s/step, {left} left, {memory:.1f} GB"
         PlainConsole(highlight=False, soft_wrap=True).print(line)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

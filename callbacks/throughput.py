@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from typing import Any
 
-import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from sliceformer_lab.config.option_types import Natural
+from sliceformer_lab.measures.call_cost import peak_memory, start_new_peak
 
 
 class Throughput(Callback):
@@ -21,6 +20,14 @@ class Throughput(Callback):
     def __init__(self, *, warmup_batches: Natural = 5) -> None:
         self._warmup_batches = warmup_batches
         self._batches, self._samples, self._seconds, self._since = 0, 0, 0.0, 0.0
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Forgets the memory of what this process did before, such as earlier jobs of a sweep."""
+        start_new_peak(pl_module.device.type)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Starts the clock: a run that goes on within an epoch does not start one."""
+        self._since = time.perf_counter()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Starts the clock, so that the time between epochs is not counted."""
@@ -41,11 +48,4 @@ class Throughput(Callback):
         """Logs speed and memory so far; in a distributed run the memory of the largest process."""
         if self._seconds and self._batches >= 2 * self._warmup_batches:
             pl_module.log("train/samples_per_second", self._samples / self._seconds, sync_dist=True)
-        pl_module.log("train/peak_memory_gb", peak_memory_gb(), sync_dist=True, reduce_fx="max")
-
-
-def peak_memory_gb() -> float:
-    """Peak memory of this process so far: GPU memory if it used a GPU, else resident memory."""
-    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
-        return torch.cuda.max_memory_allocated() / 1e9
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+        pl_module.log("train/peak_memory_gb", peak_memory(pl_module.device.type) / 1e9, sync_dist=True, reduce_fx="max")

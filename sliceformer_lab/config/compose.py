@@ -18,6 +18,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import MISSING, DictConfig, ListConfig, Node, OmegaConf, open_dict
 from omegaconf.errors import MissingMandatoryValue
 
@@ -213,6 +214,20 @@ def _compose(overrides: Sequence[str], config_name: str | None) -> DictConfig:
     with _own_hydra():
         words = [*WITHOUT_UNUSED, *search_path(), *overrides]
         return compose(config_name, overrides=words, return_hydra_config=True)
+
+
+def own_option_files(overrides: Sequence[str], config_name: str = "config") -> list[Path]:
+    """The files of `with_conf_folders` that such a job is composed of, with those that they start from, sorted.
+
+    Raises Hydra's errors.
+    """
+    if not _named_too:
+        return []
+    with _own_hydra():
+        loader = GlobalHydra.instance().config_loader()
+        used = loader.compute_defaults_list(config_name, [*search_path(), *overrides], RunMode.RUN).defaults
+    files = {folder / f"{part.config_path}.yaml" for folder in _named_too for part in used}
+    return sorted(file for file in files if file.is_file())
 
 
 def register_choices() -> None:

@@ -24,6 +24,7 @@ from sliceformer_lab.data.loader import (
     PassSampler,
     SeededLoader,
     Split,
+    evaluation_batch_size,
     mixed_seed,
     return_batch,
     start_worker,
@@ -323,6 +324,8 @@ class DataModule(LightningDataModule, ABC):
 
     def _loader(self, stage: Stage, batch_size: int) -> SeededLoader:
         split, training = self.splits[stage], stage == "train"
+        if not training:
+            batch_size = evaluation_batch_size(len(split), batch_size)
         return SeededLoader(
             split,
             batch_size=batch_size,

@@ -223,6 +223,22 @@ def rank_and_world_size() -> tuple[int, int]:
     return (dist.get_rank(), dist.get_world_size()) if grouped else (0, 1)
 
 
+def evaluation_batch_size(examples: int, batch_size: int) -> int:
+    """The batch size near the wanted one with which all processes have as many batches, whose shares differ by one.
+
+    A process with one batch more would wait for the others for ever, where a batch makes them talk to each other.
+    Raises ConfigError if a process would have no example.
+    """
+    processes = rank_and_world_size()[1]
+    fewest, more = divmod(examples, processes)
+    if not more:
+        return batch_size
+    if not fewest:
+        raise ConfigError(f"{processes} processes cannot share {examples} examples; use trainer.devices={examples}")
+    sizes: list[int] = [*range(batch_size, 1, -1), *range(batch_size + 1, fewest + 2)]
+    return next(size for size in sizes if fewest % size)
+
+
 def mixed_seed(*parts: int) -> int:
     """One 32-bit seed from several numbers; neighbouring numbers give unrelated seeds."""
     return int(np.random.SeedSequence(parts).generate_state(1)[0])

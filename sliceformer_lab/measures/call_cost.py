@@ -7,6 +7,8 @@ import gc
 import math
 import random
 import re
+import resource
+import sys
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
@@ -74,28 +76,38 @@ class PeakMemory:
     """
 
     def __init__(self, device: str) -> None:
-        gc.collect()
-        self._cuda = device == "cuda"
-        self._known = True
-        if self._cuda:
-            torch.cuda.synchronize()
-            torch.cuda.reset_peak_memory_stats()
-            self._before = torch.cuda.memory_allocated()
-            return
-        _release_freed_memory()
-        try:
-            _CLEAR.write_text("5", encoding="ascii")
-            self._before = _status("VmRSS")
-        except OSError:
-            self._known, self._before = False, 0
+        self._device = device
+        self._before = start_new_peak(device)
 
     @property
     def peak(self) -> int | None:
         """Bytes; None if unknown."""
-        if not self._known:
-            return None
-        now = torch.cuda.max_memory_allocated() if self._cuda else _status("VmHWM")
-        return max(0, now - self._before)
+        return None if self._before is None else max(0, peak_memory(self._device) - self._before)
+
+
+def start_new_peak(device: str) -> int | None:
+    """Lets `peak_memory` forget what was; returns the bytes in use now, None where the kernel has no clear_refs."""
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated()
+    _release_freed_memory()
+    try:
+        _CLEAR.write_text("5", encoding="ascii")
+        return _status("VmRSS")
+    except OSError:
+        return None
+
+
+def peak_memory(device: str) -> int:
+    """The most bytes in use since `start_new_peak`, or since the process began: allocated on a GPU, else resident."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated()
+    try:
+        return _status("VmHWM")
+    except OSError:  # no Linux
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def peak_source(device: str) -> str:

@@ -47,7 +47,8 @@ def state_of(folder: Path, held: bool | None = None) -> JobState:
     if held:
         return JobState("running", seconds=summary.get("wall_seconds"), record=record)
     again = record.get("again") is True
-    if "error" in record and not again:  # newer than the summary of an earlier start
+    is_ok = summary.get("status") == "ok"  # as after `resume=FOLDER` of a failed job
+    if "error" in record and not again and not is_ok:  # newer than the summary of an earlier start
         return JobState(_status(record.get("status")), error=one_line(record["error"]), record=record)
     if summary and not again:
         status = "killed" if summary["status"] == "running" else _status(summary["status"])

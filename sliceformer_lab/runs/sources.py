@@ -1,13 +1,17 @@
-"""The user's own data, tokenizer and weights by absolute path, with digests of their bytes: what a run reads."""
+"""The user's own files by absolute path, with digests of their bytes: data, tokenizer, weights, options and code."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+from sliceformer_lab.config.compose import own_option_files
 from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.config.plain_checks import own_paths
+from sliceformer_lab.config.schema import allowed_too
 from sliceformer_lab.errors import ConfigError, DataError
 from sliceformer_lab.runs.files import digest_of
 from sliceformer_lab.runs.sweep import override_key
@@ -33,6 +37,33 @@ def sources_of_words(words: Sequence[str]) -> dict[str, str]:
         return sources_of(job_config(data_words(words)))
     except ConfigError:  # the command itself reports it
         return {}
+
+
+def sources_of_options(words: Sequence[str], root: Mapping[str, Any]) -> dict[str, str]:
+    """The user's own option files that these words compose `root` of, and the code that its nodes name.
+
+    Code is the whole package of an allowed target, such as `my_lab.py` or `my_lab/**/*.py` of `my_lab.attention.Mine`.
+    """
+    own = {target.split(".")[0] for target in named_targets(root) if target.startswith(allowed_too())}
+    files = [*own_option_files(words), *itertools.chain(*map(_files_of_package, sorted(own)))]
+    return {str(file): digest_of(file) for file in files}
+
+
+def _files_of_package(name: str) -> list[Path]:
+    """The Python files of a package or module that need not be imported; none if it cannot be found."""
+    spec = PathFinder.find_spec(name)
+    if spec is None or spec.submodule_search_locations is None:
+        return [Path(spec.origin)] if spec is not None and spec.origin is not None else []
+    return sorted(file for folder in spec.submodule_search_locations for file in Path(folder).rglob("*.py"))
+
+
+def named_targets(node: Any) -> Iterator[str]:
+    """The classes and functions that the nodes of a configuration name."""
+    for key, value in node.items() if isinstance(node, dict) else ():
+        if key == "_target_":
+            yield str(value)
+        elif isinstance(value, dict):
+            yield from named_targets(value)
 
 
 def data_words(words: Sequence[str]) -> tuple[str, ...]:

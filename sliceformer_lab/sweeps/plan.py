@@ -27,7 +27,14 @@ from sliceformer_lab.runs.names import short_digest, task_folder
 from sliceformer_lab.runs.papers import recipe_rows
 from sliceformer_lab.runs.plain_text import is_number
 from sliceformer_lab.runs.resume import may_change
-from sliceformer_lab.runs.sources import Sources, data_words, digests_of, sources_of_words
+from sliceformer_lab.runs.sources import (
+    Sources,
+    data_words,
+    digests_of,
+    named_targets,
+    sources_of_options,
+    sources_of_words,
+)
 from sliceformer_lab.runs.sweep import SELECTS_ROWS, PlannedJob, override_key
 
 ZIP, SKIP = "zip(", "skip("  # begin words of the command line that are no overrides
@@ -47,7 +54,7 @@ class SweepPlan:
     study: str | None
     scale: str
     outputs: Path
-    data: Mapping[str, str]  # the user's own: path -> digest
+    data: Sources  # the user's own, with options and code
     modules: tuple[str, ...]  # of our package, that the jobs' nodes name
 
 
@@ -260,6 +267,7 @@ class _Shapes:
             task = task_folder(choices["task"], named if "name" in data else {})
             self._known[shape] = f"{task}-{choices['attention']}"
             self.modules |= set(named_modules(root))
+            self.data |= sources_of_options(words, root)
             if own_paths(root) and (of_data := data_words(words)) not in self._read:
                 self._read.add(of_data)
                 self.data |= sources_of_words(of_data)
@@ -268,11 +276,9 @@ class _Shapes:
 
 def named_modules(node: Any) -> Iterator[str]:
     """The modules of our package that the nodes of a configuration name."""
-    for key, value in node.items() if isinstance(node, dict) else ():
-        if key == "_target_" and str(value).startswith("sliceformer_lab."):
-            yield str(value).rpartition(".")[0]
-        elif isinstance(value, dict):
-            yield from named_modules(value)
+    for target in named_targets(node):
+        if target.startswith("sliceformer_lab."):
+            yield target.rpartition(".")[0]
 
 
 def _folder(words: Sequence[str], root: dict[str, Any], jobs: Sequence[PlannedJob], data: Sources) -> tuple[Path, Path]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities.seed import isolate_rng
 
@@ -74,6 +75,7 @@ def _change_of_loss(plan: RunPlan, data: DataModule, device: str) -> float:
     data.setup()
     split = data.splits["train"]
     with isolate_rng(), torch.no_grad():
+        pl.seed_everything(plan.seed, verbose=False)
         task = build_task(plan, data.spec).to(device).eval()
         batch = split.batch(list(range(min(data.train_batch_size, len(split))))).to(device)
         exact = task.loss(task(batch), batch.target).float()

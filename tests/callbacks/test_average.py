@@ -17,15 +17,22 @@ from sliceformer_lab.training.saved.saved_run import load_run
 EMA = ("attention=csp", "callbacks=ema", "callbacks.ema.decay=0.9", "optim.epochs=3", "data.limit_train=256")
 
 
-@pytest.mark.parametrize(("decay", "share"), [(0.999, "92%"), (0.95, None)])
+@pytest.mark.parametrize(
+    ("decay", "every", "warning"),
+    [
+        (0.999, 1, ("92% of the average", "ema.decay=0.94")),
+        (0.9, 100, ("100% of the average", "ema.every=4")),
+        (0.95, 1, ()),
+    ],
+)
 def test_an_average_of_early_weights_is_warned_of(
-    decay: float, share: str | None, caplog: pytest.LogCaptureFixture
+    decay: float, every: int, warning: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     class Fake:
         is_global_zero, num_steps = True, 80
 
-    MovingAverage(decay=decay).on_train_start(Fake(), Fake())  # type: ignore[arg-type]
-    assert (f"{share} of the average" in caplog.text and "decay=0.94" in caplog.text) if share else not caplog.text
+    MovingAverage(decay=decay, every=every).on_train_start(Fake(), Fake())  # type: ignore[arg-type]
+    assert bool(caplog.text) == bool(warning) and all(part in caplog.text for part in warning)
 
 
 def test_the_scored_weights_are_the_average_and_the_shifts_those_of_training(tmp_path: Path) -> None:

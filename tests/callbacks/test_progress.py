@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from sliceformer_lab.callbacks import progress
 from sliceformer_lab.callbacks.progress import EpochLines
 from sliceformer_lab.callbacks.throughput import Throughput
+from sliceformer_lab.measures.call_cost import start_new_peak
 from sliceformer_lab.runs.plain_text import format_clock
 
 
@@ -19,7 +22,7 @@ def test_time_left_counts_neither_the_first_step_nor_what_comes_before_it(
 ) -> None:
     moments = iter([100.0, 150.0, 152.0, 152.5])  # first batch starts and ends, second ends, epoch ends
     monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: next(moments)))
-    task = SimpleNamespace(num_steps=62, optim=SimpleNamespace(last_step=None))
+    task = SimpleNamespace(device=torch.device("cpu"), num_steps=62, optim=SimpleNamespace(last_step=None))
     facts = {"is_global_zero": True, "current_epoch": 0, "max_epochs": 31, "fast_dev_run": False}
     trainer = SimpleNamespace(global_step=0, lightning_module=task, callback_metrics={}, **facts)
     lines: Any = EpochLines()
@@ -47,7 +50,7 @@ def test_the_pace_of_slow_steps_is_not_zero(seconds: float, pace: str) -> None:
 class Training:
     """What the callback sees of a training in one process."""
 
-    world_size = 1
+    world_size, device = 1, torch.device("cpu")
 
     def __init__(self) -> None:
         self.logged: dict[str, float] = {}
@@ -65,3 +68,25 @@ def test_a_run_has_a_speed_once_it_has_counted_as_many_batches_as_it_left_out(ba
         callback.on_train_batch_end(training, training, None, [0] * 8, number)  # type: ignore[arg-type]
     callback.on_train_epoch_end(training, training)  # type: ignore[arg-type]
     assert ("train/samples_per_second" in training.logged) == has_speed
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the kernel has no clear_refs")
+def test_a_run_s_peak_memory_is_not_that_of_earlier_jobs_of_the_process() -> None:
+    training: Any = Training()
+    before = bytearray(300_000_000)
+    before[::4096] = b"x" * len(before[::4096])
+    del before
+    callback = Throughput()
+    callback.on_fit_start(training, training)
+    callback.on_train_epoch_end(training, training)
+    now = start_new_peak("cpu")
+    assert now is not None and training.logged["train/peak_memory_gb"] < now / 1e9 + 0.2
+
+
+def test_the_speed_of_a_run_that_goes_on_within_an_epoch_counts_from_its_start() -> None:
+    training: Any = Training()
+    callback = Throughput(warmup_batches=0)
+    callback.on_train_start(training, training)
+    callback.on_train_batch_end(training, training, None, [0] * 8, 3)
+    callback.on_train_epoch_end(training, training)
+    assert training.logged["train/samples_per_second"] > 8, "not 8 examples since the machine started"

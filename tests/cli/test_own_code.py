@@ -10,9 +10,15 @@ import pytest
 from support.runs import last_of_each
 
 from sliceformer_lab import load_run
+from sliceformer_lab.cli.arguments import open_arguments
+from sliceformer_lab.cli.run_sweep import planned_sweep
+from sliceformer_lab.cli.train import train_command
 from sliceformer_lab.config.compose import CONF_DIR, option_names
 from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.folder import read_config, read_summary
+from sliceformer_lab.runs.sources import check_sources
+from sliceformer_lab.sweeps.plan import SweepPlan
 
 CODE = '''
 import os
@@ -165,6 +171,29 @@ def test_names_of_own_options_are_known_everywhere(
     assert lab("--config-dir", "conf", "attention=mien") == 1
     assert "attention=mien: there is no such option; did you mean mine?" in capsys.readouterr().err
     assert "mine" not in option_names("attention"), "what one command adds, the next does not have"
+
+
+@pytest.mark.parametrize("edited", ["conf/attention/mine.yaml", "conf/attention/shared.yaml", "my_lab.py"])
+def test_a_sweep_with_edited_options_or_code_of_the_user_is_another_sweep(
+    edited: str, lab: Lab, tmp_path: Path
+) -> None:
+    del lab  # it has written the files
+    mine, shared = tmp_path / "conf" / "attention" / "mine.yaml", tmp_path / "conf" / "attention" / "shared.yaml"
+    mine.rename(shared)
+    mine.write_text("defaults: [shared, _self_]\ngroups: 4\n")
+    argv = ("-m", "--config-dir", "conf", "attention=mine", "seed=0,1", ALLOW, f"paths.outputs={tmp_path}")
+
+    def planned(*words: str) -> SweepPlan:
+        with open_arguments(train_command(), [*argv, *words]) as arguments:
+            return planned_sweep(arguments) or pytest.fail("it is a sweep")
+
+    before = planned()
+    (tmp_path / "conf" / "attention" / "other.yaml").write_text("_target_: my_lab.Broken\n")
+    assert planned().folder == before.folder, "a file that the sweep does not read"
+    (tmp_path / edited).write_text((tmp_path / edited).read_text() + "\n# edited\n")
+    assert planned().folder != before.folder
+    with pytest.raises(DataError, match=f"{edited} has changed since its runs were planned"):
+        check_sources(before.data)
 
 
 def test_check_shows_every_rule_and_fails_for_a_broken_attention(

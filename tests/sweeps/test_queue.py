@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.fake_jobs import run_fake, start_elsewhere, starts_of, statuses, sweep_of
+from support.run_folders import write_run
 
 from sliceformer_lab.errors import DataError, LabError
 from sliceformer_lab.runs.files import digest_of
@@ -121,6 +122,8 @@ def test_an_error_before_a_run_exists_is_recorded_in_one_file(tmp_path: Path) ->
     record = json.loads((tmp_path / "job" / JOB).read_text())
     assert record["error"] == "no such thing" and record["kind"] == "LabError" and record["attempts"] == 1
     assert state_of(tmp_path / "job").status == "failed"
+    write_run(tmp_path / "job", "mha", 0, 0.5)  # as by `resume=FOLDER`, once the cause is mended
+    assert (state_of(tmp_path / "job").status, state_of(tmp_path / "job").error) == ("ok", None)
 
 
 def test_no_job_starts_on_a_table_that_changed_after_it_was_planned(tmp_path: Path) -> None:

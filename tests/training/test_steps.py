@@ -15,7 +15,8 @@ from torch import Tensor
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.data.loader import LoaderPosition, PassSampler, Split
+from sliceformer_lab.data import loader
+from sliceformer_lab.data.loader import LoaderPosition, PassSampler, Split, evaluation_batch_size
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.training.saved.saved_run import load_run
@@ -207,3 +208,22 @@ def test_processes_share_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_data_that_do_not_fill_a_step_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"22 training examples do not fill a step of 24 .*optim.accumulate=6"):
         seen(1, stretch=6, accumulate=6)
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3])
+@pytest.mark.parametrize("wanted", [1, 2, 4])
+def test_all_processes_evaluate_as_many_batches_as_each_other(
+    processes: int, wanted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for examples in range(processes, 40):
+        batches = []
+        for rank in range(processes):
+            monkeypatch.setattr(loader, "rank_and_world_size", lambda rank=rank: (rank, processes))
+            size = evaluation_batch_size(examples, wanted)
+            split = Numbers(examples)
+            share = len(PassSampler(split, shuffle=False, place=None, new_seed=lambda step: step, batch_size=size))
+            batches.append(-(-share // size))
+        assert len({*batches}) == 1, f"{examples} examples"
+    monkeypatch.setattr(loader, "rank_and_world_size", lambda: (0, 64))
+    with pytest.raises(ConfigError, match=r"64 processes cannot share 9 examples; use trainer.devices=9"):
+        evaluation_batch_size(9, wanted)

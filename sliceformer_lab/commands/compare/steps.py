@@ -28,7 +28,7 @@ from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.errors import LabError, NoVerdictError
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import lock_folder
-from sliceformer_lab.runs.sources import digests_of, sources_of
+from sliceformer_lab.runs.sources import digests_of, sources_of, sources_of_options
 from sliceformer_lab.runs.sweep import override_key
 from sliceformer_lab.runs.tuned import BEST
 from sliceformer_lab.sweeps.plan import named_modules
@@ -49,6 +49,8 @@ def run(word: str, options: CompareOptions, launcher: Launcher) -> None:
     rows, refused = checked_rows(options)
     plan = rows[0].plan
     wanted, task, data = goal(plan), plan.names.task, sources_of(plan.plain)
+    for row in rows:
+        data |= sources_of_options(row.words, row.plan.plain)
     with lock_folder(folder):
         metric = f"test/{wanted.monitor}"
         margin = default_margin(options, task, metric)

@@ -22,7 +22,7 @@ from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.data.splits import STAGES
 from sliceformer_lab.measures.simple_models import SimpleModel
 from sliceformer_lab.measures.statistics import jackknife_rows, jackknife_values, student_half_width
-from sliceformer_lab.runs.files import write_json
+from sliceformer_lab.runs.files import whole_bytes, write_json
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.results.predicted import PredictedSplits, Row
 
@@ -68,7 +68,7 @@ def references(
     limit = max(MIN_REFERENCE_S, REFERENCE_SHARE * run_seconds)
     for model in reversed(task.simple_models(data, len(train))):
         file = folder / f"{_key(plan, data, task, model, predictions)}.json"
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, EOFError):
             row, outputs = json.loads(file.read_text(encoding="utf-8")), np.load(file.with_suffix(".npy"))
             rows.append(row | difference_from(task, predictions, outputs))
             continue
@@ -80,7 +80,8 @@ def references(
         if outputs is not None:
             with suppress(OSError):
                 folder.mkdir(parents=True, exist_ok=True)
-                np.save(file.with_suffix(".npy"), outputs)
+                with whole_bytes(file.with_suffix(".npy")) as content:
+                    np.save(content, outputs)
                 write_json(file, row)
             row |= difference_from(task, predictions, outputs)
         rows.append(row)

@@ -21,6 +21,7 @@ from sliceformer_lab.runs.folder import load_weights, read_checkpoint, read_metr
 from sliceformer_lab.runs.ledger import record_evaluation
 from sliceformer_lab.runs.processes import is_first_process
 from sliceformer_lab.training.build import build_task
+from sliceformer_lab.training.choices import device_of
 from sliceformer_lab.training.fitting import run_context
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.processes.sharding import is_sharded
@@ -174,12 +175,15 @@ def cost_per_sample(task: TaskModule, length: int | None = None) -> dict[str, in
 
 def prediction_speed(plan: RunPlan, task: TaskModule, data: DataModule) -> dict[str, float]:
     """Milliseconds of the forward pass of one input of the largest size, and inputs a second in batches of so many."""
-    split, device = data.splits["train"], task.device
+    split, device = data.splits["train"], torch.device(device_of(plan.plain))
     size = min(data.eval_batch_size, MAX_TIMED_INPUTS, len(split))
+    before = task.device  # Lightning moves it to the CPU at its end
+    task.to(device)
     one, many = task.eval().example().to(device), split.batch(list(range(size))).to(device)
     with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=plan.trainer.precision == "bf16-mixed"):
         alone = in_turns({1: lambda: task(one)}, 3, 1, device.type)[1]
         (together,) = in_turns({size: lambda: task(many)}, 1, 1, device.type)[size]
+    task.to(before)
     return {"latency_ms": 1e3 * statistics.median(alone), "inputs_per_second": size / together, "batch": size}
 
 
