@@ -66,16 +66,16 @@ def _composed(command: Command, words: Sequence[str]) -> Iterator[tuple[DictConf
             config = stack.enter_context(running_config(overrides, command.config_name))
             check_hydra_node(config.hydra)
             folder = Path(config.hydra.run.dir).absolute()
-            is_new = not folder.exists()
+            made = [place for place in (folder, *folder.parents) if not place.exists()]
             folder.mkdir(parents=True, exist_ok=True)
         except Exception as error:
             raise as_sentence(error, words, command) from error
         try:
             yield _without_hydra(config), folder
         finally:
-            if is_new:
-                with suppress(OSError):
-                    folder.rmdir()
+            for place in made:
+                with suppress(OSError):  # one that has files stays
+                    place.rmdir()
 
 
 def _without_hydra(config: DictConfig) -> DictConfig:

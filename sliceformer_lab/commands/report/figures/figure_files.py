@@ -21,6 +21,7 @@ VARIABLES = {INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)"}  # o
 DPI = 144  # of PNG files
 NUM_COLOURS = 256  # of a PNG: a fraction of the size of one with all colours
 LETTER_INCHES, ENTRY_INCHES = 0.07, 0.2  # of a legend
+LEGEND_SPACING = 0.5  # letters between its entries
 SWATCH_INCHES = (0.4, 0.17)  # of an entry of a legend on the page
 STYLE: Any = {
     "font.size": 9,
@@ -99,12 +100,14 @@ def _whole(figure: Figure) -> Drawing:
     rows = -(-count // columns)
     letters = max((len(str(entry.get_label())) for entry in figure.legend), default=0)
     entries = max(1, int(columns * width / (0.6 + LETTER_INCHES * letters)))  # of the legend, side by side
-    below = ENTRY_INCHES * -(-len(figure.legend) // entries)
+    largest = max((entry.get_markersize() for entry in figure.legend), default=0.0) / STYLE["font.size"]  # in letters
+    spacing = max(LEGEND_SPACING, 0.8 * largest - 1)
+    below = ENTRY_INCHES * (1 + spacing) / (1 + LEGEND_SPACING) * -(-len(figure.legend) // entries)
     drawing = Drawing(figsize=(columns * width, rows * height + below), layout="constrained")
     for place, panel in enumerate(figure.panels, start=1):
         panel(drawing.add_subplot(rows, columns, place))
     if figure.legend:
-        drawing.legend(handles=figure.legend, loc="outside lower center", ncols=entries)
+        drawing.legend(handles=figure.legend, loc="outside lower center", ncols=entries, labelspacing=spacing)
     return drawing
 
 

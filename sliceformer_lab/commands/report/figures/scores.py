@@ -110,7 +110,7 @@ def _score_panel(rows: Sequence[PlotRow], metric: str, domain: tuple[float, floa
         for place, row in enumerate(rows):
             name, values, colour = f"{row.name}, {_count(row)}", list(row.line.values.values()), row.look.colour
             across = axes.get_yaxis_transform()
-            axes.text(0.008, place - 0.12, name, transform=across, va="center", in_layout=False)
+            axes.text(0.008, place - 0.2, name, transform=across, va="center", in_layout=False)
             axes.plot(values, [place + 0.2] * len(values), "|", color=colour, markersize=7, alpha=0.55)
             if row.line.interval is not None:
                 ends = row.line.interval.low, row.line.interval.high
@@ -185,7 +185,9 @@ def _bubble_panel(rows: Sequence[PlotRow], metric: str, areas: Sequence[float] |
             if row.line.interval is not None:
                 ends = row.line.interval.low, row.line.interval.high
                 axes.plot([speed] * 2, ends, color=row.look.colour, linewidth=1, alpha=0.5)
-            axes.scatter(speed, mean, area, row.look.colour, marker=row.look.marker, alpha=0.75, linewidths=0)
+            axes.scatter(
+                speed, mean, area, row.look.colour, marker=row.look.marker, alpha=0.75, linewidths=0, clip_on=False
+            )
         axes.set(xlim=across, xlabel="samples per second, training", ylabel=format_heading(metric))
         value_axis(axes, domain, metric=metric)
         if log:
