@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+
+from sliceformer_lab.runs.files import digest_of
 
 PACKAGES = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "numpy")
 CODE = (":/sliceformer_lab", ":/tasks", ":/callbacks", ":/conf", ":/packages")  # from the top of the repository
@@ -13,7 +16,9 @@ CODE = (":/sliceformer_lab", ":/tasks", ":/callbacks", ":/conf", ":/packages")  
 
 @cache
 def git_commit() -> str | None:
-    """The commit of this code, with -dirty for uncommitted changes of it; None if it is not in its repository.
+    """The commit of this code, as 125a6e4b0c1d or 125a6e4b0c1d-dirty-2f3a9c1b; None if it is not in its repository.
+
+    The second has a digest of what is not committed, so that two versions of an edited file are not taken for one.
 
     It is that of the first call, when the code was loaded: a sweep runs this code to its end, whatever is committed.
     """
@@ -29,10 +34,14 @@ def commit_of(file: Path) -> str | None:
         if not _git(file.parent, "ls-files", file.name):
             return None
         commit = _git(file.parent, "rev-parse", "--short=12", "HEAD")
-        is_changed = _git(file.parent, "status", "--porcelain", "--untracked-files=no", "--", *CODE)
+        changes = [_git(file.parent, "diff", "HEAD", "--binary", "--", *CODE)]
+        top = Path(_git(file.parent, "rev-parse", "--show-toplevel"))
+        new = _git(top, "ls-files", "--others", "--exclude-standard", "-z", "--", *CODE).split("\0")
+        changes += [f"{name} {digest_of(top / name)}" for name in new if name]
     except (OSError, subprocess.SubprocessError):
         return None
-    return f"{commit}-dirty" if is_changed else commit
+    changed = "\n".join(change for change in changes if change)
+    return f"{commit}-dirty-{hashlib.sha256(changed.encode()).hexdigest()[:8]}" if changed else commit
 
 
 def _git(folder: Path, *words: str) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from sliceformer_lab.config.compose import own_option_files
+from sliceformer_lab.config.compose import load_option, option_names, own_option_files
 from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.config.plain_checks import own_paths
 from sliceformer_lab.config.schema import allowed_too
 from sliceformer_lab.errors import ConfigError, DataError
+from sliceformer_lab.runs.commit import git_commit
 from sliceformer_lab.runs.files import digest_of
 from sliceformer_lab.runs.sweep import override_key
 
@@ -44,9 +46,32 @@ def sources_of_options(words: Sequence[str], root: Mapping[str, Any]) -> dict[st
 
     Code is the whole package of an allowed target, such as `my_lab.py` or `my_lab/**/*.py` of `my_lab.attention.Mine`.
     """
-    own = {target.split(".")[0] for target in named_targets(root) if target.startswith(allowed_too())}
-    files = [*own_option_files(words), *itertools.chain(*map(_files_of_package, sorted(own)))]
+    lines = [words, *([f"attention={name}"] for name in _hybrid_members(root))]
+    files = itertools.chain(*map(own_option_files, lines), _own_code(root))
     return {str(file): digest_of(file) for file in files}
+
+
+def code_version(config: Mapping[str, Any]) -> str | None:
+    """The commit of this code, and + with a digest of the user's own code that a configuration names."""
+    commit = git_commit()
+    if not (own := [digest_of(file) for file in _own_code(config)]):
+        return commit
+    return f"{commit or ''}+{hashlib.sha256(''.join(own).encode()).hexdigest()[:8]}"
+
+
+def _own_code(config: Mapping[str, Any]) -> list[Path]:
+    """The Python files of the allowed packages that the nodes of a configuration name."""
+    members = {name: load_option("attention", name) for name in _hybrid_members(config)} if allowed_too() else {}
+    targets = named_targets({**config, **members})
+    own = {target.split(".")[0] for target in targets if target.startswith(allowed_too())}
+    return [file for package in sorted(own) for file in _files_of_package(package)]
+
+
+def _hybrid_members(config: Mapping[str, Any]) -> list[str]:
+    """The known attentions in the pattern of attention=hybrid, whose nodes the configuration does not hold."""
+    attention = config.get("attention")
+    pattern = attention.get("pattern") if isinstance(attention, dict) else None
+    return sorted({*option_names("attention")}.intersection(map(str, pattern))) if isinstance(pattern, list) else []
 
 
 def _files_of_package(name: str) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -134,6 +135,7 @@ def test_own_attention_block_task_data_and_callback_work_end_to_end(
     summary = read_summary(run)
     assert f"hydra.searchpath=['file://{tmp_path / 'conf'}']" in summary["command"] and ALLOW in summary["command"]
     assert not any(word.startswith("resume") for word in summary["command"]), "it repeats the run"
+    assert re.search(r"\+[0-9a-f]{8}$", summary["git_commit"]), "the version of the user's code"
     assert (summary["status"], summary["attention"], summary["options"]["attention"]) == ("ok", "mine", {"groups": 3})
 
     assert lab("mode=eval", f"resume={run}", ALLOW) == 0
@@ -173,18 +175,19 @@ def test_names_of_own_options_are_known_everywhere(
     assert "mine" not in option_names("attention"), "what one command adds, the next does not have"
 
 
+@pytest.mark.parametrize("words", [("attention=mine",), ("attention=hybrid", "attention.pattern=[mine,mha]")])
 @pytest.mark.parametrize("edited", ["conf/attention/mine.yaml", "conf/attention/shared.yaml", "my_lab.py"])
 def test_a_sweep_with_edited_options_or_code_of_the_user_is_another_sweep(
-    edited: str, lab: Lab, tmp_path: Path
+    edited: str, words: tuple[str, ...], lab: Lab, tmp_path: Path
 ) -> None:
     del lab  # it has written the files
     mine, shared = tmp_path / "conf" / "attention" / "mine.yaml", tmp_path / "conf" / "attention" / "shared.yaml"
     mine.rename(shared)
     mine.write_text("defaults: [shared, _self_]\ngroups: 4\n")
-    argv = ("-m", "--config-dir", "conf", "attention=mine", "seed=0,1", ALLOW, f"paths.outputs={tmp_path}")
+    argv = ("-m", "--config-dir", "conf", *words, "seed=0,1", ALLOW, f"paths.outputs={tmp_path}")
 
-    def planned(*words: str) -> SweepPlan:
-        with open_arguments(train_command(), [*argv, *words]) as arguments:
+    def planned() -> SweepPlan:
+        with open_arguments(train_command(), argv) as arguments:
             return planned_sweep(arguments) or pytest.fail("it is a sweep")
 
     before = planned()

@@ -30,7 +30,12 @@ def test_only_changes_of_the_code_make_a_commit_dirty(tmp_path: Path) -> None:
     (tmp_path / "studies" / "results.jsonl").write_text("two\n", encoding="utf-8")
     assert re.fullmatch("[0-9a-f]{12}", first := commit_of(code) or "")
     (tmp_path / "conf" / "config.yaml").write_text("two\n", encoding="utf-8")
-    assert commit_of(code) == f"{first}-dirty"
+    versions = [commit_of(code) or ""]
+    for text in ("three\n", "four\n"):
+        (tmp_path / "sliceformer_lab" / "mine.py").write_text(text, encoding="utf-8")  # a new file, not added
+        versions.append(commit_of(code) or "")
+    assert all(re.fullmatch(f"{first}-dirty-[0-9a-f]{{8}}", version) for version in versions)
+    assert len({*versions}) == 3, "each state of the code has a name of its own"
 
 
 def test_a_copy_installed_inside_another_repository_does_not_get_its_commit(tmp_path: Path) -> None:

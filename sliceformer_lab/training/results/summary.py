@@ -17,12 +17,13 @@ from rich.table import Table
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.data.spec import Choice
 from sliceformer_lab.errors import Interrupted, LabError
-from sliceformer_lab.runs.commit import git_commit, package_versions
+from sliceformer_lab.runs.commit import package_versions
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import FORMAT, SUMMARY, known_summary
 from sliceformer_lab.runs.papers import compare
 from sliceformer_lab.runs.plain_text import PlainConsole, format_score
 from sliceformer_lab.runs.score_options import changing_callbacks
+from sliceformer_lab.runs.sources import code_version
 from sliceformer_lab.training.results.loggers import run_name
 
 UNIT_METRICS = ("val/mae", "val/rmse", "test/mae", "test/rmse")  # in the unit of the targets
@@ -41,7 +42,7 @@ class Summary:
         starts = _earlier_starts(earlier)
         self._earlier_seconds = sum(float(start["seconds"]) for start in starts)
         now = datetime.now().astimezone().isoformat(timespec="seconds")
-        commit = git_commit()
+        commit = code_version(plan.plain)
         self._start: dict[str, Any] = {"time": now, "git_commit": commit}
         self.content: dict[str, Any] = {
             "format": FORMAT,
