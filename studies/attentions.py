@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from textwrap import fill
 from typing import Any
 
 import all_attentions
@@ -100,6 +101,13 @@ permuting the input tokens does more than permute the output. *mixable*: can be 
 projections itself. *q, k*: has queries and keys, as `encoder.position=rope` needs. `attention=hybrid` uses several of
 these, one for each layer.
 """
+MATRIX = """\
+## What runs where
+
+{names}
+
+The other tasks and blocks take these. `task.bias=false` makes a task that passes a pairwise bias take all.
+"""
 
 
 def page() -> str:
@@ -133,9 +141,10 @@ def presets() -> dict[str, list[str]]:
 
 
 def _home(name: str) -> str:
-    """The YAML named after the class of an attention, or after the nearest base class that has one."""
-    modules = (kind.__module__.rpartition(".")[2] for kind in type(layer(name)).__mro__)
-    return next(module for module in modules if module in option_names("attention"))
+    """The YAML named after the class of an attention or its nearest base class: the first one that was measured."""
+    modules = [kind.__module__.rpartition(".")[2] for kind in type(layer(name)).__mro__]
+    homes = [module for module in modules if module in option_names("attention")]
+    return next((module for module in homes if module in growth.read()["attentions"]), homes[0])
 
 
 @cache
@@ -170,18 +179,27 @@ def deviations() -> str:
 
 
 def matrix() -> str:
-    """A table of attentions against tasks and blocks; settings with equal answers share a column. Then the reasons."""
+    """The settings that take every attention, a table of attentions against the others, and the reasons.
+
+    Settings with equal answers share a column.
+    """
     refusals = {name: _refusals(choice) for name, choice in _settings().items()}
     columns: dict[tuple[bool, ...], list[str]] = {}
     for name, reasons in refusals.items():
         columns.setdefault(tuple(attention in reasons for attention in presets()), []).append(name)
+    take_all = columns.pop((False,) * len(presets()))
     rows = [
         [f"`{attention}`", *(_mark(attention not in refusals[names[0]]) for names in columns.values())]
         for attention in presets()
     ]
-    why = sorted({f"- {name}: {reason}." for name, reasons in refusals.items() for reason in reasons.values()})
+    why: dict[str, dict[str, None]] = {}  # reason -> the settings that give it
+    for name, reasons in refusals.items():
+        for reason in reasons.values():
+            why.setdefault(reason, {})[name] = None
+    given = sorted(f"- {', '.join(names)}: {reason}." for reason, names in why.items())
     header = ["attention", *(", ".join(names) for names in columns.values())]
-    return "\n".join(["## What runs where\n", markdown_table(header, *rows), "", "Reasons:\n", *why])
+    names = fill(f"Every attention of the table runs with {', '.join(take_all)}.", 120)
+    return "\n".join([MATRIX.format(names=names), markdown_table(header, *rows), "", "Reasons:\n", *given])
 
 
 LIKE = {  # tasks that need files, and the task whose encoder and kind of tokens they share
@@ -192,10 +210,16 @@ LIKE = {  # tasks that need files, and the task whose encoder and kind of tokens
 
 
 def _settings() -> dict[str, list[str]]:
-    """Overrides by name: every task with its own encoder; on the default task every block, and rope."""
+    """Overrides by name: every task with its own encoder; on digits every block but those of graphs, and rope."""
     tasks = {f"`task={name}`": [f"task={LIKE.get(name, name)}"] for name in option_names("task")}
-    blocks = {f"`block={name}`": [f"block={name}"] for name in option_names("block")}
+    blocks = {f"`block={name}`": [f"block={name}", *_data_with_edges(name)] for name in option_names("block")}
     return tasks | blocks | {"`encoder.position=rope`": ["encoder.position=rope"]}
+
+
+def _data_with_edges(block: str) -> list[str]:
+    """The task of a block that convolves along edges, without a bias, so that only the block refuses attentions."""
+    is_graph_block = load_option("block", block)["_target_"].endswith(".GPSBlock")
+    return ["task=zinc", "task.bias=false"] if is_graph_block else []
 
 
 def _refusals(overrides: list[str]) -> dict[str, str]:
@@ -221,7 +245,8 @@ def _refusals(overrides: list[str]) -> dict[str, str]:
             with torch.device("meta"):
                 build_model(task, check_model(composed | {"attention": node(name)}), data)
         except ConfigError as error:
-            refused[name] = re.sub(r", which \w+ cannot take; .*", "", str(error)).removeprefix("attention: ")
+            reason = re.sub(r", which \w+ cannot take; .*", "", str(error)).removeprefix("attention: ")
+            refused[name] = re.sub(r" has no place for \w+;", " has no place for attention;", reason)
     return refused
 
 

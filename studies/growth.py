@@ -49,10 +49,11 @@ below the stated one. Rows that end at 1,024 tokens have none, because starting 
 
 Where p exceeds the stated exponent, memory is the reason, not arithmetic. Of the operators with a cost of N,
 Performer has the largest excess; of those with N^2, `mega`, `random_mixing` and `differential` have .3 to .4. The C
-library returns its large tensors to the system, so each pass fetches their pages anew: at 16,384 tokens 311,000 page
-faults, and .39 of .87 s in the system. User time alone gives p = 1.12 (1,024 to 16,384 tokens, getrusage, load 1.5).
-With `GLIBC_TUNABLES=glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=4294967296` there are no faults, the pass
-takes .54 s, and p is 1.18 instead of 1.33. Longformer has p = 1.01 here. Beyond 4,096 tokens the tensors of a pass no
+library returns its large tensors to the system, so each pass fetches their pages anew. Performer alone, in a
+measurement beside the table (1,024 to 16,384 tokens, getrusage, load 1.5; p = 1.33, 1.29 in the table): at 16,384
+tokens 311,000 page faults, and .39 of .87 s in the system. User time alone gives p = 1.12. With
+`GLIBC_TUNABLES=glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=4294967296` there are no faults, the pass
+takes .54 s, and p is 1.18. Longformer has p = 1.01 in the table. Beyond 4,096 tokens the tensors of a pass no
 longer fit into the cache of a core (2 MB), so rows with little arithmetic for each number, as `fnet` and
 `depthwise_conv`, have 1.2. `sinkhorn` and `sparse` have blocks of a fixed size, so their N^2 part enters late.
 

@@ -42,13 +42,17 @@ def test_every_measured_attention_has_a_row_and_a_new_one_waits_for_its_measurem
 
 def test_matrix_has_every_task_once_and_refuses_what_a_run_refuses() -> None:
     matrix = committed_matrix()
-    header = matrix.splitlines()[2].strip("| ").split(" | ")
+    sentence, _, table = matrix.partition("\n\nThe other tasks and blocks take these.")
+    columns = table.splitlines()[2].strip("| ").split(" | ")
     for task in option_names("task"):
-        assert sum(f"`task={task}`" in names for names in header) == 1
+        assert sum(f"`task={task}`" in names for names in (sentence, *columns)) == 1
+    assert "`block=gps`" in sentence  # on a task with graphs
     assert re.findall(r"^\| `(\w+)`", matrix, re.MULTILINE) == list(attentions.presets())
-    rope = next(i for i, names in enumerate(header) if "rope" in names)
+    rope = next(i for i, names in enumerate(columns) if "rope" in names)
     assert (row(matrix, "mha")[rope], row(matrix, "csp")[rope]) == ("yes", "–")
     assert "- `encoder.position=rope`: encoder.position=rope rotates queries and keys." in matrix
+    graphs = "`block=gatedgcn`, `block=gcn`, `block=gine`"
+    assert f"- {graphs}: block: global_attention=false has no place for attention; choose attention=identity." in matrix
 
 
 def test_picture_is_of_the_committed_measurements() -> None:
