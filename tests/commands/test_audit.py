@@ -63,6 +63,7 @@ def test_an_audit_ends_with_a_verdict_and_one_sentence(ended: Ended) -> None:
     assert "points (6 seeds, Holm p < .001)" in found["sentence"]
     page = page_of(folder)
     assert found["sentence"] in page and "so no claim that the task needs csp" in page and "over seeds" in page
+    assert "*p* is of the same Student's test." in page and "The ledger counts 0 evaluations" in page  # written runs
     assert page.count("**") == 2 and "**better**" in page  # bold is for verdicts
     assert page.count("python -m sliceformer_lab audit attention=csp against=identity") == 1
     for name in ("differences.png", "learning_rate.png"):

@@ -6,17 +6,21 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.comparisons import audit, page_of
 from support.written_runs import Words, WrittenRuns
 
 from sliceformer_lab.commands.compare import equal_time, steps
+from sliceformer_lab.commands.compare.compare_page import which_p
 from sliceformer_lab.commands.compare.compare_rows import ComparedRow
 from sliceformer_lab.commands.compare.equal_time import Times
-from sliceformer_lab.commands.compare.sentences import p_value
+from sliceformer_lab.commands.compare.sentences import is_public, p_value
+from sliceformer_lab.commands.compare.verdicts import Pairs, outcomes
 from sliceformer_lab.commands.map import map_runs
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.errors import NoVerdictError
+from sliceformer_lab.measures.statistics import estimate_crossed
 from sliceformer_lab.training.timing import StepTime
 
 UNTESTED = "not better than no mixing, so this task at this size does not test an operator"
@@ -94,6 +98,28 @@ def test_the_order_before_and_after_tuning_is_that_of_rows_with_a_trial_that_fin
 )
 def test_a_p_value_below_five_percent_looks_below_it(p: float | None, text: str) -> None:
     assert p_value(p) == text
+
+
+def test_a_page_without_a_test_score_counts_no_evaluations(tmp_path: Path) -> None:
+    with pytest.raises(NoVerdictError):
+        audit(tmp_path, WrittenRuns(lambda words: None if words["attention"] == "csp" else peaked(words)))
+    page = page_of(tmp_path)
+    assert "No run of this page has scored the test set." in page and "The ledger counts" not in page
+
+
+def test_tasks_with_one_public_test_set_are_said_to_reuse_it() -> None:
+    public = ("imdb", "cifar10", "cifar100", "mnist", "modelnet40", "zinc", "lra_text", "peptides_func")
+    assert all(map(is_public, public))
+    assert not any(map(is_public, ("digits", "text_csv", "image_folder", "probe_recall", "qm9_gap")))
+
+
+@pytest.mark.parametrize(("count", "is_larger"), [(3, True), (4, True), (5, False)])
+def test_the_page_says_of_which_test_its_p_is(count: int, is_larger: bool) -> None:
+    scores = np.random.default_rng(0).normal(0.1, 0.05, (count, 20))
+    differences = dict(enumerate(scores.mean(axis=1).tolist()))
+    found = outcomes({"identity": {"own": Pairs(differences, estimate_crossed(scores))}})
+    assert ("*p* is the larger one" in which_p(found)) == is_larger
+    assert ("*p* is of the same Student's test." in which_p(found)) != is_larger
 
 
 def set_commit(run: Path, commit: str) -> None:

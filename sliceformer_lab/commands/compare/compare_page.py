@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,8 @@ from sliceformer_lab.commands.compare.sentences import (
     verdict_sentence,
     version_note,
 )
+from sliceformer_lab.commands.compare.verdicts import Outcome
+from sliceformer_lab.measures.statistics import MIN_CROSSED_SEEDS
 from sliceformer_lab.runs.files import write_json, write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 from sliceformer_lab.training.results.observers import Observer
@@ -109,9 +111,9 @@ def markdown(found: Comparison) -> str:
         markdown_table(*verdict_table(found)),
         "A difference is that of the subject less the row, turned so that + favours the subject. ± is the 95 % "
         "interval over seeds and test examples together (their variances add); `over seeds` where examples are not "
-        "known. *p* is of the same Student's test, `p on this test set` of the exact sign-flip test over seeds. `could "
-        "have been found` is the true difference that this test finds in 4 of 5 comparisons with these seeds, examples "
-        "and rows.",
+        f"known. {which_p(found.outcomes)} `p on this test set` is of the exact sign-flip test over seeds. `could have "
+        "been found` is the true difference that this test finds in 4 of 5 comparisons with these seeds, examples and "
+        "rows.",
         *tables,
         *([markdown_table(*way_table(found))] if found.way_scores else []),
         "## Learning rates",
@@ -140,14 +142,28 @@ def protocol(found: Comparison) -> Iterator[str]:
         f"{', each on a split of its own' if options.splits else ''}. *Better* and *worse* hold on every axis, with "
         "Holm's correction over the compared rows."
     )
-    seen = len(found.evaluations)
-    yield f"The ledger counts {seen} evaluations of this test set by any command so far, those of this page included."
+    if any(run.split_digest("test") for run in found.runs):
+        seen = len(found.evaluations)
+        yield f"The ledger counts {seen} evaluations of this test set by any command so far, this page's included."
+    else:
+        yield "No run of this page has scored the test set."
     if found.times is not None:
         yield (
             f"Equal time: {found.times.machine}; load {found.times.load:.1f} before. Rows have their own sizes and "
             f"the steps that take as long as the {found.times.steps:,} of {BASE}, fixed before training, at most four "
             "times and at least a quarter. The budget holds for this machine only."
         )
+
+
+def which_p(outcomes: Sequence[Outcome]) -> str:
+    """Which test *p* is of: with few seeds of two tests, whose larger value counts."""
+    findings = [finding for outcome in outcomes for finding in outcome.findings.values()]
+    if not any(finding.estimate.over_seeds for finding in findings):
+        return "*p* is of the same Student's test."
+    return (
+        f"With fewer than {MIN_CROSSED_SEEDS} seeds *p* is the larger one of the same Student's test and of that over "
+        "seeds alone, and *equivalent* needs both; so a difference may be undecided although its interval leaves 0 out."
+    )
 
 
 def _margin(found: Comparison) -> str:

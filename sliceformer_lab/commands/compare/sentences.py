@@ -10,7 +10,10 @@ from sliceformer_lab.commands.compare.verdicts import OPEN, Finding, Outcome
 from sliceformer_lab.measures.metric_scale import PERCENT, factor_of
 from sliceformer_lab.measures.statistics import LEVEL
 
-PUBLIC = ("lra_", "peptides_")  # tasks with one public test set
+PUBLIC = (  # how the names of tasks begin that have one public test set
+    *("cifar", "imagenet1k", "imdb", "lra_", "mnist", "modelnet40", "pcqm4m", "peptides_", "shapenet_part"),
+    *("tiny_imagenet", "zinc"),
+)
 VERBS = {"better": "is better than", "worse": "is worse than", "equivalent": "is equivalent to"}
 
 
@@ -120,9 +123,14 @@ def limits_of(found: Comparison) -> list[str]:
             limits.append(f"{count} runs of {name} diverged and count as chance")
     if found.times is not None and found.times.noise is not None:
         limits.append(f"times were measured on a noisy machine ({found.times.noise})")
-    if found.task.startswith(PUBLIC):
+    if is_public(found.task):
         limits.append("public test set, reused")
     return limits
+
+
+def is_public(task: str) -> bool:
+    """Whether a task has one public test set, which many models were chosen on before."""
+    return task.startswith(PUBLIC)
 
 
 def unreached_reference(found: Comparison) -> str | None:
