@@ -348,6 +348,14 @@ def test_the_published_number_is_subtracted_under_an_equal_protocol_only(tmp_pat
     assert "84.81 ≠ |" in text(tmp_path) and "not comparable: 3 epochs, the paper 100" in text(tmp_path)
 
 
+def test_a_published_number_of_another_metric_than_the_table_s_keeps_its_unit_and_says_its_metric(
+    tmp_path: Path,
+) -> None:
+    write_cifar(tmp_path, 0.85, metrics={"val/accuracy": 0.1, "test/accuracy": 0.85, "test/loss": 0.4})
+    page = text(tmp_path, metric="test/loss")
+    assert "| 0.4 |" in page and "| 84.81 test/accuracy, % |" in page and "| +0.19 |" in page
+
+
 def test_the_join_is_by_the_published_node_only_and_reports_its_faults(tmp_path: Path) -> None:
     write_cifar(tmp_path / "unnamed", 0.85, published=None)
     assert by_label(tmp_path)["csp"].published is None

@@ -40,8 +40,8 @@ def _columns(table: Table, lines: Sequence[Line]) -> dict[str, Column]:
         "parameters": lambda line, _: _cost(line.parameters),
         "multiply-adds": lambda line, _: _cost(line.multiply_adds),
         "samples/s": lambda line, _: _cost(line.speed),
-        "published": lambda line, factor: _printed(line.published, factor),
-        "to published": lambda line, factor: _to_published(line.published, factor),
+        "published": lambda line, _: _printed(line.published, table.metric),
+        "to published": lambda line, _: _to_published(line.published),
     }
 
 
@@ -129,11 +129,12 @@ def _cost(cost: RelativeCost) -> str:
     return f"{size}{ratio}"
 
 
-def _printed(published: Published | None, factor: float) -> str:
-    """The published number, marked under another protocol, and the range if papers differ."""
+def _printed(published: Published | None, metric: str) -> str:
+    """The published number in its own unit, marked under another protocol or metric, and the range if papers differ."""
     if published is None:
         return ""
     own = published.results[0]
+    factor = factor_of(own.cell.metric)
     number = own.printed if own.value is None else format_number(own.value, factor)
     mark = " ≠" if published.reasons else ""
     span = published.span
@@ -141,11 +142,15 @@ def _printed(published: Published | None, factor: float) -> str:
     spread = (
         f" (papers {format_number(span[0], factor)} to {format_number(span[1], factor)})" if span and differ else ""
     )
-    return f"{number}{mark}{spread}"
+    other = "" if metric.removesuffix("_best_test_epoch") == own.cell.metric else f" {format_heading(own.cell.metric)}"
+    return f"{number}{other}{mark}{spread}"
 
 
-def _to_published(published: Published | None, factor: float) -> str:
-    return "" if published is None or published.difference is None else f"{factor * published.difference:+.4g}"
+def _to_published(published: Published | None) -> str:
+    """Our mean less the published number, in the unit of the paper's metric."""
+    if published is None or published.difference is None:
+        return ""
+    return f"{factor_of(published.results[0].cell.metric) * published.difference:+.4g}"
 
 
 def published_notes(published: Published | None) -> list[str]:
