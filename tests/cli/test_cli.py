@@ -13,6 +13,7 @@ from support.other_process import run_python
 
 from sliceformer_lab import commands
 from sliceformer_lab.__main__ import COMMANDS, load, main
+from sliceformer_lab.cli.help import WIDTH, page
 from sliceformer_lab.cli.train import EXAMPLES
 from sliceformer_lab.config.compose import compose_root, option_names
 from sliceformer_lab.sweeps.plan import plan_sweep
@@ -49,13 +50,30 @@ def test_a_shell_is_told_how_to_complete(capsys: pytest.CaptureFixture[str], mon
 
 def test_every_command_has_a_line_in_the_help_and_a_help_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
-    program = capsys.readouterr().out
+    program = " ".join(capsys.readouterr().out.split())
     for word in COMMANDS:
         command = load(word)
-        assert f"  {word:<{max(map(len, COMMANDS))}}  {command.summary}\n" in program
+        assert f" {word} {command.summary} " in program
         assert main([word, "--help"]) == 0
         out = capsys.readouterr().out
         assert out.startswith(command.summary) and all(example in out for example in command.examples), word
+
+
+@pytest.mark.parametrize("word", ["", *COMMANDS])
+def test_a_help_breaks_lines_and_gives_a_computed_default_by_its_name(
+    word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*word.split(), "--help"]) == 0
+    out = capsys.readouterr().out
+    _, *rows = out.splitlines()
+    commands_and_usage = ("  sliceformer-lab ", "usage: ")
+    assert max(len(row) for row in rows if not row.startswith(commands_and_usage)) <= WIDTH
+    assert ":..." in out or "${comparison_folder" not in out
+
+
+def test_a_long_left_text_has_the_right_one_below_it() -> None:
+    text = page("what", "how", {"Examples": {"a": "short", "b" * 40: "word " * 30}})
+    assert text.splitlines()[5:8] == ["  a  short", "  " + "b" * 40, "      " + " ".join(["word"] * 19)]
 
 
 def test_every_folder_of_commands_is_a_word() -> None:
