@@ -27,7 +27,7 @@ report: $(STAMP) ## compare finished runs: make report FOLDER=outputs ARGS="by=a
 # A worker takes neighbouring tests, which share fixtures. Without bytecode each process compiles torch again.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
-test: $(STAMP) ## the tests, without those marked slow (9 to 16 minutes on two cores)
+test: $(STAMP) ## the tests, without those marked slow (about 10 minutes on two cores)
 	$(PYTEST) -m "not slow" $(ARGS)
 
 test-all: $(STAMP) ## all tests, before a release (25 minutes)

@@ -202,7 +202,7 @@ REASONS: dict[str, str] = {
     "lra_pathx": "Not trained: at the 55,000 tokens a second of these runs 10 epochs of 20,000 pictures take 17 h",
     "mask_folder": "Six attentions on CamVid: [dense.md](dense.md)",
     "text_lm": "Softmax, `csp_causal` and n-grams on reviews of IMDB: [causal.md](causal.md)",
-    "torchvision": "Any classification set of torchvision; nine rows on [Fashion-MNIST](fashion_mnist/README.md)",
+    "torchvision": "Not trained. `mnist` reads [Fashion-MNIST](fashion_mnist/README.md)'s files, with nine rows",
 }
 """Why a task has no run."""
 
