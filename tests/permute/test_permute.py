@@ -47,9 +47,9 @@ def brute_force(
     return torch.stack(rows)
 
 
-def assert_same_bits(left: Tensor, right: Tensor) -> None:
-    assert left.dtype == right.dtype
-    assert torch.equal(left.contiguous().view(BITS[left.dtype]), right.contiguous().view(BITS[right.dtype]))
+def assert_same_bits(left: Tensor, right: Tensor, what: str = "") -> None:
+    assert left.dtype == right.dtype, what
+    assert torch.equal(left.contiguous().view(BITS[left.dtype]), right.contiguous().view(BITS[right.dtype])), what
 
 
 def awkward(generator: torch.Generator, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:

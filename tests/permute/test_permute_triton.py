@@ -134,9 +134,10 @@ def test_values_and_gradients_are_those_of_the_reference_in_every_kind_of_case(
             v, cotangent = v.masked_fill(padding, torch.nan), cotangent.masked_fill(padding, torch.nan)
         ours = run(permute, v, cotangent, "triton", **options)
         expected = permute(v, cotangent, "reference", **options)
-        inferred = run(evaluate, v, "triton", **options)
-        for got, wanted in zip((*ours, inferred), (*expected, expected[0]), strict=True):
-            assert_same_bits(got, wanted)
+        for got, wanted in zip(ours, expected, strict=True):
+            assert_same_bits(got, wanted, kind)
+        if kind == SHAPES[shape][0]:  # and without a gradient, where nothing is saved
+            assert_same_bits(run(evaluate, v, "triton", **options), expected[0], kind)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -183,7 +184,7 @@ def long_case(num_tokens: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, dict
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("num_tokens", [1, 2, 3, 64, *map(slow, (196, 1024, 4000, 4096, 8192, 10_000, 16_384))])
+@pytest.mark.parametrize("num_tokens", [64, *map(slow, (1, 2, 3, 196, 1024, 4000, 4096, 8192, 10_000, 16_384))])
 def test_sequences_of_any_length_are_those_of_the_reference(run: Run, num_tokens: int, dtype: torch.dtype) -> None:
     v, cotangent, options = long_case(num_tokens, dtype)
     for group_size in (1, 2, num_tokens // 2 + 1, None):
