@@ -158,21 +158,21 @@ def test_mix_without_what_it_reads_is_refused(name: str, options: dict[str, Any]
 
 
 LARGE = {
-    "local": {"block_size": 1000},
-    "local_strided": {"block_size": 1000, "block_layout": "strided_lra"},
-    "sparse": {"block_size": 1000},
-    "sinkhorn": {"block_size": 1000},
-    "bigbird": {"block_size": 1000, "num_random": 5},
-    "longformer": {"back": 1000, "ahead": 1000, "num_global": 1000},
-    "reformer": {"chunk_length": 500, "num_buckets": 1000},
-    "mega_chunk": {"chunk_size": 1000},
-    "samsa": {"sample_size": 1000},
-    "linformer": {"num_slots": 1000},
-    "performer": {"num_features": 1000},
-    "luna": {"memory_size": 1000},
-    "synthesizer": {"mode": "factorized_random", "rank": 1000},
-    "csp": {"group_size": 1000},
-    "depthwise_conv": {"kernel_size": 1001},
+    "local": {"block_size": 100},
+    "local_strided": {"block_size": 100, "block_layout": "strided_lra"},
+    "sparse": {"block_size": 100},
+    "sinkhorn": {"block_size": 100},
+    "bigbird": {"block_size": 100, "num_random": 5},
+    "longformer": {"back": 100, "ahead": 100, "num_global": 100},
+    "reformer": {"chunk_length": 50, "num_buckets": 100},
+    "mega_chunk": {"chunk_size": 100},
+    "samsa": {"sample_size": 100},
+    "linformer": {"num_slots": 100},
+    "performer": {"num_features": 100},
+    "luna": {"memory_size": 100},
+    "synthesizer": {"mode": "factorized_random", "rank": 100},
+    "csp": {"group_size": 100},
+    "depthwise_conv": {"kernel_size": 101},
 }
 
 

@@ -83,7 +83,7 @@ BRUTE: list[tuple[str, dict[str, Any], Callable[[Attention, Tensor], Tensor]]] =
     ("longformer", {"back": 0, "ahead": 40}, lambda layer, x: weights(layer, x, window(x.shape[1], 0, 40))),
     ("longformer", {"back": 0, "ahead": 0}, lambda layer, x: weights(layer, x, window(x.shape[1], 0, 0))),
     ("sinkhorn", {"block_size": 4}, lambda layer, x: sinkhorn(layer, x, 4, 0.75)),
-    ("sinkhorn", {"block_size": 22, "temperature": 2.0}, lambda layer, x: sinkhorn(layer, x, 22, 2.0)),
+    ("sinkhorn", {"block_size": 11, "temperature": 2.0}, lambda layer, x: sinkhorn(layer, x, 11, 2.0)),
 ]
 
 

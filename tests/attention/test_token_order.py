@@ -114,33 +114,31 @@ def test_pretrained_positions_stay_with_their_patches() -> None:
         assert found == [0.0] * cls + (1.0 + ordered("hilbert", (4, 4))).tolist()
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_the_option_reaches_the_model_and_mean_pooling_over_identity_does_not_see_it(order: TokenOrder) -> None:
+def test_the_option_reaches_the_model_and_mean_pooling_over_identity_does_not_see_it() -> None:
     config = compose_job(["encoder=tiny", "encoder.position=sincos2d", "attention=identity"])
     batch = Batch(torch.randn(3, 1, 8, 8), torch.zeros(3).long(), torch.arange(3))
     outputs = {}
-    for name in ("raster", order):
+    for name in ("raster", "hilbert"):
         data = {**config["data"], "token_order": name}
         for attention in ("identity", "csp"):
             torch.manual_seed(0)
             node = load_option("attention", attention)
             task = build_task({**config, "attention": node}, build_data({**config, "data": data}).spec).eval()
             outputs[attention, name] = task(batch).detach()
-    assert torch.allclose(outputs["identity", "raster"], outputs["identity", order], atol=1e-6)
-    assert not torch.allclose(outputs["csp", "raster"], outputs["csp", order], atol=1e-3)
+    assert torch.allclose(outputs["identity", "raster"], outputs["identity", "hilbert"], atol=1e-6)
+    assert not torch.allclose(outputs["csp", "raster"], outputs["csp", "hilbert"], atol=1e-3)
 
 
-@pytest.mark.parametrize("position", ["learned", "sincos2d", "rope"])
-def test_a_model_in_another_order_builds_without_memory(position: str) -> None:
-    config = compose_job(["encoder=tiny", f"encoder.position={position}", "attention=mha"])
-    config["data"]["token_order"] = "hilbert"
-    with torch.device("meta"):
-        task = build_task(config, build_data(config).spec).to("meta").eval()
-        assert task(task.example()).shape == (1, 10)
+def test_a_model_in_another_order_builds_without_memory() -> None:
+    config = compose_job(["encoder=tiny", "attention=mha", "data.token_order=hilbert"])
+    for position in ("learned", "sincos2d", "rope"):
+        encoder = {**config["encoder"], "position": position}
+        with torch.device("meta"):
+            task = build_task({**config, "encoder": encoder}, build_data(config).spec).to("meta").eval()
+            assert task(task.example()).shape == (1, 10), position
 
 
-@pytest.mark.parametrize("task", ["lra_image", "lra_pathfinder"])
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(("task", "order"), [("lra_image", "random_fixed"), ("lra_pathfinder", "hilbert")])
 def test_pixels_of_a_sequence_are_in_the_order(task: str, order: TokenOrder, tmp_path: Path) -> None:
     batches = {}
     for name in ("raster", order):
