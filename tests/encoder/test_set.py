@@ -17,10 +17,12 @@ from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 from sliceformer_lab.attention import LayerSpec
+from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.factory import Encoder
 from sliceformer_lab.encoder.set_block import PMA
+from sliceformer_lab.measures import plots
 from sliceformer_lab.measures.probe_record import ProbeRecord
 
 DIM, TOKENS = 64, 12
@@ -81,26 +83,28 @@ def test_dropout_and_stochastic_depth_are_the_encoders() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "message"),
+    ("attention", "options", "message"),
     [
         (
-            ["attention=hybrid", "attention.pattern=[mha,csp]"],
+            "hybrid",
+            {"attention": {"pattern": ["mha", "csp"]}},
             "SetBlock has a place for mha or sliceformer, which CSP cannot take; attentions that can: mha, ",
         ),
-        (
-            ["attention=sliceformer", "block.inducing=16"],
-            "inducing=16 leaves Sliceformer with fewer values than queries",
-        ),
-        (["attention=sliceformer", "attention.inner_mult=2"], "leave head_dim and inner_mult at their defaults"),
-        (["attention=mha", "attention.gate=true"], "qk_norm and gate need mha's own projections"),
-        (["attention=mha", "encoder.position=rope"], "a set needs another position"),
-        (["attention=mha", "block.inducing=0"], "block.inducing: given 0"),
+        ("sliceformer", {"block": {"inducing": 16}}, "inducing=16 leaves Sliceformer with fewer values than queries"),
+        ("sliceformer", {"attention": {"inner_mult": 2}}, "leave head_dim and inner_mult at their defaults"),
+        ("mha", {"attention": {"gate": True}}, "qk_norm and gate need mha's own projections"),
+        ("mha", {"encoder": {"position": "rope"}}, "a set needs another position"),
+        ("mha", {"block": {"inducing": 0}}, "block.inducing: given 0"),
     ],
     ids=str,
 )
-def test_what_cannot_fill_the_block_is_refused_before_data_is_read(overrides: list[str], message: str) -> None:
+def test_what_cannot_fill_the_block_is_refused_before_data_is_read(
+    attention: str, options: dict[str, dict[str, Any]], message: str
+) -> None:
+    config = set_config() | {"attention": load_option("attention", attention)}
+    changed = {node: config[node] | own for node, own in options.items()}
     with pytest.raises(ConfigError, match=re.escape(message)):
-        build_task(set_config(*overrides), DIGITS)
+        build_task(config | changed, DIGITS)
 
 
 def test_a_pairwise_bias_is_refused_with_inducing_points() -> None:
@@ -112,7 +116,10 @@ def test_a_pairwise_bias_is_refused_with_inducing_points() -> None:
         make("mha", ISAB)(tokens(), bias=bias)
 
 
-def test_spectra_are_measured_on_the_values_that_the_block_mixes(tmp_path: Path) -> None:
+def test_spectra_are_measured_on_the_values_that_the_block_mixes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plots, "plot_spectra", lambda *_: None)  # drawing takes longer than all else
     run(set_config("attention=mha", "block.inducing=4", "callbacks=default", "optim.epochs=1"), tmp_path)
     record = ProbeRecord.load(tmp_path / "spectrum.npz")
     ranks = {place: int((record.at("spectrum", place, "raw")[0] >= 0).sum()) for place in ("input", "output")}
