@@ -135,8 +135,8 @@ def test_a_run_trains_scores_draws_and_predicts_masks(tmp_path: Path, monkeypatc
     data = tmp_path / "halves"
     official_files.mask_folder(data)
     words = [f"data.root={data}", "data.processes=1", f"paths.data={tmp_path}", "data.batch_size=8", "data.pad=0"]
-    words += ["task=mask_folder", "attention=csp", "data.mirror=false", "optim.max_steps=60", "optim.lr=1e-2"]
-    assert main([*words, "callbacks=minimal", f"paths.outputs={tmp_path / 'outputs'}"]) == 0
+    words += ["task=mask_folder", "attention=csp", "data.mirror=false", "optim.lr=1e-2", "optim.steps=60"]
+    assert main([*words, "optim.val_every=30", "callbacks=minimal", f"paths.outputs={tmp_path / 'outputs'}"]) == 0
     (folder,) = (tmp_path / "outputs").glob("*/*/*")
     summary = read_summary(folder)
     assert summary["best"]["metric"] == "val/mean_iou" and summary["metrics"]["test/mean_iou"] > 0.8

@@ -15,7 +15,7 @@ from timm.loss import LabelSmoothingCrossEntropy, SoftTargetCrossEntropy
 from torch import Tensor, nn
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.compose import option_names, written_option
+from sliceformer_lab.config.compose import option_names, preset_job, written_option
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.tasks.image import AUTO_PATCHES_PER_SIDE, ImageClassification
@@ -55,7 +55,8 @@ def batch(size: int = 6, classes: int = 10) -> Batch:
 
 @pytest.mark.parametrize(("name", "pool"), [*zip(POOLED_TASKS, itertools.cycle(["mean", "cls"]), strict=False)])
 def test_num_tokens_is_the_number_that_reaches_the_encoder(name: str, pool: str) -> None:
-    config = small_config(f"task={name}", f"task.pool={pool}", "data.limit_train=null")
+    nodes = preset_job(f"task={name}")
+    config = {**small_config(), "data": nodes["data"], "task": {**nodes["task"], "pool": pool}}
     data = OWN.get(name) or build_data(config).spec
     task = build_task(config, data)
     seen: list[int] = []

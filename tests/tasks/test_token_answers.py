@@ -81,6 +81,7 @@ def test_run_stops_at_the_wanted_score_and_records_floors_steps_and_lengths(tmp_
     assert read_checkpoint(tmp_path / "checkpoints" / "last.ckpt")["stopped_at"] == 2
 
 
+@pytest.mark.slow
 def test_softmax_learns_the_easy_recall(tmp_path: Path) -> None:
     words = "task=probe_recall attention=mha data.level=easy optim.steps=150 optim.val_every=50 data.num_test=512"
     run(compose_job(words.split()), tmp_path)
