@@ -126,10 +126,10 @@ def test_colours_of_16_bits_are_scaled(depth: int, colour: int, bytes_each: int,
 
 
 TABLES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "field.csv": (lambda p: p.write_text("text,label\n" + "x" * 50_000_000 + ",1\n"), "line 2: a field has more than"),
-    "quote.csv": (lambda p: p.write_text('text,label\n"' + "x,1\n" * 5_000_000), "a field has more than"),
-    "line.jsonl": (lambda p: p.write_text('{"text": "' + "x" * 50_000_000 + '"}'), "line 1 has more than"),
-    "bomb.csv.gz": (lambda p: p.write_bytes(gzip.compress(bytes(30_000_000))), "unpacks to more than"),
+    "field.csv": (lambda p: p.write_text("text,label\n" + "x" * 11_000_000 + ",1\n"), "line 2: a field has more than"),
+    "quote.csv": (lambda p: p.write_text('text,label\n"' + "x,1\n" * 3_000_000), "a field has more than"),
+    "line.jsonl": (lambda p: p.write_text('{"text": "' + "x" * 11_000_000 + '"}'), "line 1 has more than"),
+    "bomb.csv.gz": (lambda p: p.write_bytes(gzip.compress(bytes(5_000_000))), "unpacks to more than"),
     "deep.jsonl": (lambda p: p.write_text("[" * 200_000), "line 1"),
     "cut.csv.gz": (lambda p: p.write_bytes(gzip.compress(b"text,label\na,1\n")[:-9]), "is damaged"),
 }

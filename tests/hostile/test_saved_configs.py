@@ -197,11 +197,11 @@ def test_the_name_of_a_saved_task_is_no_path(run: Path, name: str, capfd: pytest
     assert "data._target_" in printed.err
 
 
-@pytest.mark.parametrize("key", ["task", "attention", "recipe", "scale"])
-def test_the_names_of_a_summary_lead_to_no_file(run: Path, key: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_names_of_a_summary_lead_to_no_file(run: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (Path(os.curdir) / "stranger.yaml").write_text("# @package _global_\nseed: ${oc.env:LAB_SECRET}\n")
     depth = "../" * 12
-    write_run(run, **{key: f"{depth}{Path('stranger').resolve()}"})
+    for key in ("task", "attention", "recipe", "scale"):
+        write_run(run.with_name(key), **{key: f"{depth}{Path('stranger').resolve()}"})
     assert main(["report", str(run.parent), "figures=false"]) == 0
     printed = capfd.readouterr()
     nothing_ran(run.parents[1], printed.out + printed.err)

@@ -42,7 +42,7 @@ def assert_no_clipped_text(figure: Figure) -> None:
             assert inside, (text.get_text(), box, width, height)
 
 
-@pytest.mark.parametrize("count", [2, 10, 40])
+@pytest.mark.parametrize("count", [10, 40])
 def test_a_confusion_matrix_counts_every_example_by_the_names_of_its_classes(drawn: list[Figure], count: int) -> None:
     rng = np.random.default_rng(0)
     targets = rng.integers(count, size=300)
@@ -109,14 +109,14 @@ def test_predicted_numbers_are_next_to_the_true_ones_without_unknown_values(draw
     [
         ("picture", PIXELS, 1),
         ("picture", PIXELS, 12),
-        ("picture", PIXELS[:30, :, 0], 12),
-        ("smiles", "OC(=O)c1ccccc1", 12),
-        ("smiles", "this is no molecule" * 9, 12),
-        ("cloud", np.random.default_rng(0).normal(size=(64, 6)), 12),
+        ("picture", PIXELS[:30, :, 0], 2),
+        ("smiles", "OC(=O)c1ccccc1", 2),
+        ("smiles", "this is no molecule" * 9, 2),
+        ("cloud", np.random.default_rng(0).normal(size=(64, 6)), 2),
         ("text", "a $word$ with\ttabs\x00 and\n\nlines, " * 40, 1),
         ("text", "a $word$ with\ttabs\x00 and\n\nlines, " * 40, 12),
-        ("text", "", 12),
-        (None, None, 12),
+        ("text", "", 2),
+        (None, None, 2),
     ],
 )
 def test_mistakes_of_every_kind_name_place_truth_and_answer(
