@@ -6,6 +6,7 @@ import ctypes
 import logging
 import pickle
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
@@ -22,7 +23,7 @@ from support.plans import build_data, build_task, run
 from support.runs import small_config
 from torch.testing import assert_close
 
-from sliceformer_lab.config.compose import compose_root
+from sliceformer_lab.config.compose import compose_root, load_option
 from sliceformer_lab.data.graphs import base
 from sliceformer_lab.data.graphs.molecule import MoleculeTable
 from sliceformer_lab.data.graphs.qm9 import HARTREE
@@ -196,8 +197,8 @@ def test_a_run_learns_labels_and_its_checkpoint_knows_it(tmp_path: Path) -> None
     file = labelled(tmp_path, [row if i % 3 else row + row[-2] for i, row in enumerate(rows)]).file
     config = small_config(
         *("task=molecule_csv", f"data.file={file}", "data.targets=[target,other]", f"data.root={tmp_path}"),
-        *("encoder.dim=32", "optim.epochs=20", "data.processes=1", "data.val_fraction=0.2", "data.test_fraction=0.2"),
-        *("data.batch_size=8", "selection=last"),
+        *("encoder.dim=32", "optim.epochs=null", "optim.steps=60", "data.processes=1", "data.val_fraction=0.2"),
+        *("data.batch_size=8", "optim.val_every=60", "data.test_fraction=0.2"),
     )
     folder = tmp_path / "run"
     folder.mkdir()
@@ -257,10 +258,14 @@ def test_a_model_reads_descriptors_and_refuses_batches_without_them(tmp_path: Pa
         task(replace(batch, context=None))
 
 
-def small_task(data: MoleculeTable, *overrides: str) -> Graphormer:
-    config = compose_root(["task=molecule_csv", "encoder=tiny", "attention=mha", *overrides])
+@cache
+def composed() -> dict[str, Any]:
+    return compose_root(["task=molecule_csv", "encoder=tiny", "encoder.position=none", "task.bias=true"])
+
+
+def small_task(data: MoleculeTable, attention: str = "mha") -> Graphormer:
     torch.manual_seed(0)
-    task: Graphormer = build_task(config, data.spec)
+    task: Graphormer = build_task({**composed(), "attention": load_option("attention", attention)}, data.spec)
     return task.eval()
 
 
@@ -268,7 +273,7 @@ def small_task(data: MoleculeTable, *overrides: str) -> Graphormer:
 def test_a_molecule_has_the_same_output_in_any_batch(tmp_path: Path, attention: str) -> None:
     data = table(tmp_path, [f"{smiles},1" for smiles in official_graphs.SMILES])
     data.setup()
-    task = small_task(data, f"attention={attention}", "encoder.position=none", "task.bias=true")
+    task = small_task(data, attention)
     split = data.splits["train"]
     rows = list(range(len(split)))
     with torch.no_grad():
@@ -300,12 +305,12 @@ def test_numbers_are_standardised_unless_the_task_says_no() -> None:
 def test_a_molecule_that_takes_too_long_is_left_out_whatever_rdkit_does(
     processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "RDKIT_TIMEOUT_S", 3.0)
+    monkeypatch.setattr(base, "RDKIT_TIMEOUT_S", 2.0)
     monkeypatch.setattr(base, "molecule", held_by_c_code)
     data = table(tmp_path, [f"{'C' * i},{i}" for i in range(1, 8)], processes=processes)
     data.setup()
     assert len(data.splits["train"]) == 6
-    assert "takes RDKit more than 3 s: 1" in data.fingerprint()["note"]
+    assert "takes RDKit more than 2 s: 1" in data.fingerprint()["note"]
     with pytest.raises(DataError, match=r"'CCC' takes RDKit more than"):
         data.encode_one("CCC")
     assert len(data.encode_one("CCCC")) == 4

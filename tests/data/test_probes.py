@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.plans import build_data
 
 from sliceformer_lab.batch import NO_CLASS
-from sliceformer_lab.config.compose import compose_job
+from sliceformer_lab.config.compose import preset_job
+from sliceformer_lab.config.schema import build_object
 from sliceformer_lab.data.loader import LoaderPosition
 from sliceformer_lab.data.probes.base import Probe, Sizes
 from sliceformer_lab.data.probes.floors import commonest_share
@@ -175,20 +175,21 @@ def test_level_fills_the_sizes_and_each_may_be_set_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("probe", "options", "message"),
     [
-        ("task=probe_recall data.pairs=9", r"pairs=9 need 36 tokens, and max_len=32; .* as pairs=8"),
-        ("task=probe_recall data.pairs=8 data.vocabulary=6", "pairs=8 need as many different keys, and vocabulary=6"),
-        ("task=probe_recall data.test_lengths=[32,16]", r"test_lengths=\[32, 16\]: pairs=8 need 32 tokens"),
-        ("task=probe_back data.distance=32", "distance=32 reaches no token of 32; set a max_len above 32"),
-        ("task=probe_back data.pairs=3", "the probe back has no such size; it has max_len, vocabulary, distance"),
-        ("task=probe_count data.items=16", "items=16 marks do not fit before the last of 16 tokens; at most 15 do"),
-        ("task=probe_select data.items=17", "items=17 and as many questions need 34 tokens, and max_len=32"),
-        ("task=probe_words data.vocabulary=7", r"vocabulary=7 is the size of no group here; choose 6 \(S3\)"),
-        ("task=probe_rank data.max_len=1", "rank orders 2 to 1000 numbers"),
-        ("task=probe_hist data.vocabulary=1", "vocabulary=1 has nothing to tell apart"),
+        ("recall", {"pairs": 9}, r"pairs=9 need 36 tokens, and max_len=32; .* as pairs=8"),
+        ("recall", {"pairs": 8, "vocabulary": 6}, "pairs=8 need as many different keys, and vocabulary=6"),
+        ("recall", {"test_lengths": [32, 16]}, r"test_lengths=\[32, 16\]: pairs=8 need 32 tokens"),
+        ("back", {"distance": 32}, "distance=32 reaches no token of 32; set a max_len above 32"),
+        ("back", {"pairs": 3}, "the probe back has no such size; it has max_len, vocabulary, distance"),
+        ("count", {"items": 16}, "items=16 marks do not fit before the last of 16 tokens; at most 15 do"),
+        ("select", {"items": 17}, "items=17 and as many questions need 34 tokens, and max_len=32"),
+        ("words", {"vocabulary": 7}, r"vocabulary=7 is the size of no group here; choose 6 \(S3\)"),
+        ("rank", {"max_len": 1}, "rank orders 2 to 1000 numbers"),
+        ("hist", {"vocabulary": 1}, "vocabulary=1 has nothing to tell apart"),
     ],
 )
-def test_impossible_options_are_refused(options: str, message: str) -> None:
+def test_impossible_options_are_refused(probe: str, options: dict[str, Any], message: str) -> None:
+    node = preset_job(f"task=probe_{probe}")["data"]
     with pytest.raises(ConfigError, match=message):
-        build_data(compose_job(options.split()))
+        build_object(node | options, where="data")

@@ -16,6 +16,7 @@ from torch.testing import assert_close
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.data.sequences.document_pairs import LRARetrieval, PairSplit
 from sliceformer_lab.errors import DataError
+from sliceformer_lab.measures import plots
 from sliceformer_lab.tasks.retrieval import Retrieval
 from sliceformer_lab.training.saved.saved_run import load_run
 
@@ -135,7 +136,8 @@ def test_wrong_row_is_reported_with_file_and_line(root: Path, line: bytes, expec
     assert "new_aan_pairs.eval.tsv has no pairs" in complaint(root)
 
 
-def test_a_run_trains_scores_and_measures_pairs(root: Path, tmp_path: Path) -> None:
+def test_a_run_trains_scores_and_measures_pairs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plots, "plot_spectra", lambda *_: None)  # drawing takes longer than all else
     small = ("encoder.dim=16", "encoder.mlp_dim=16", "data.max_len=64", f"data.root={root}", "attention=csp")
     probe = ("callbacks=default", "callbacks.spectrum.num_samples=3", "optim.epochs=1", "optim.warmup_steps=0")
     run(small_config("task=lra_retrieval", *small, *probe), tmp_path / "run")

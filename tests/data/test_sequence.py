@@ -194,6 +194,7 @@ def test_truncated_sequences_are_a_remark(reviews: Path) -> None:
 def test_a_killed_worker_is_reported_in_one_sentence_with_advice(
     reviews: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.5)  # how long torch waits for the worker
     data = lra_text(reviews, num_workers=1)
     monkeypatch.setattr(SequenceSplit, "batch", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(DataError, match=r"data worker was killed.*try fewer than data\.num_workers=1") as caught:
