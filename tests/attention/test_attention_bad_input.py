@@ -12,10 +12,9 @@ import torch
 from annotated_types import Ge, Gt
 
 import sliceformer_lab
-from sliceformer_lab.__main__ import main
 from sliceformer_lab.attention import LayerSpec, build_layer
 from sliceformer_lab.attention.contract import make_spec, tokens
-from sliceformer_lab.config.checked import check_model
+from sliceformer_lab.config.checked import ModelNodes, check_model
 from sliceformer_lab.config.compose import load_option, option_names
 from sliceformer_lab.config.schema import ConfigError, locate, schema
 from sliceformer_lab.data.images.small_images import Digits
@@ -25,45 +24,34 @@ from sliceformer_lab.training.build import check_compatibility
 node = partial(load_option, "attention")
 
 
-@pytest.fixture
-def refusal(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """The error message of the command line for some arguments, on data that must not be read."""
-
-    def read(data: Digits, stage: str | None = None) -> None:
-        raise AssertionError("data was read")
-
-    monkeypatch.setattr(Digits, "prepare_data", read)
-    monkeypatch.setattr(Digits, "setup", read)
-
-    def call(arguments: str) -> str:
-        code = main([*arguments.split(), "encoder=tiny", "callbacks=minimal", f"paths.outputs={tmp_path}"])
-        out, err = capfd.readouterr()
-        assert (code, err.count("\n")) == (1, 1) and err.startswith("sliceformer-lab: ")
-        assert "Traceback" not in out
-        return err.removeprefix("sliceformer-lab: ").rstrip()
-
-    return call
-
-
-BELOW_ONE = "should be greater than or equal to 1"
-REFUSED = {
-    "attention=samsa attention.sample_size=0": f"attention.sample_size: given 0, {BELOW_ONE}",
+REFUSED = {  # by the type of the option, by the attention, and by the task
+    "attention=samsa attention.sample_size=0": "attention.sample_size: given 0, should be greater than or equal to 1",
     "attention=mega attention.z_dim=3": "attention: num_heads=4 does not divide z_dim=3",
-    "attention=synthesizer attention.mix_dot_product=false encoder.position=rope": "has none; set it to true",
-    "attention=samsa block=mega": "which SAMSA cannot take; attentions that can: ",
+    "attention=csp encoder.position=rope": "rotates queries and keys, which CSP cannot take; attentions that can: ",
 }
 
 
 @pytest.mark.parametrize(("arguments", "message"), REFUSED.items())
 def test_option_that_cannot_work_is_one_sentence_before_data_is_read(
-    refusal: Callable[[str], str], arguments: str, message: str
+    arguments: str, message: str, refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert message in refusal(arguments)
+    for step in ("prepare_data", "setup"):
+        monkeypatch.setattr(Digits, step, lambda *_: pytest.fail("data was read"))
+    assert message in refused(*arguments.split(), "encoder=tiny", "callbacks=minimal", f"paths.outputs={tmp_path}")
 
 
-@pytest.mark.parametrize("arguments", ["attention=csp", "attention=hybrid attention.pattern=[mha,csp]"])
-def test_rope_without_queries_names_those_that_have_them(refusal: Callable[[str], str], arguments: str) -> None:
-    reason, _, able = refusal(f"{arguments} encoder.position=rope").partition("; attentions that can: ")
+def model_of(attention: dict[str, Any], **encoder: Any) -> ModelNodes:
+    nodes = {"encoder": ("encoder", "tiny"), "block": ("block", "vit"), "optim": ("optim", "fast")}
+    given = {key: load_option(*name) for key, name in nodes.items()} | {"attention": attention}
+    return check_model(given | {"encoder": given["encoder"] | encoder})
+
+
+@pytest.mark.parametrize("attention", [node("csp"), node("hybrid") | {"pattern": ["mha", "csp"]}])
+def test_rope_without_queries_names_those_that_have_them(attention: dict[str, Any]) -> None:
+    model = model_of(attention, position="rope")
+    with pytest.raises(ConfigError) as refused:
+        check_compatibility(model, DataSpec(name="digits", num_classes=2), passes_bias=False, causal=False)
+    reason, _, able = str(refused.value).partition("; attentions that can: ")
     assert reason == "encoder.position=rope rotates queries and keys, which CSP cannot take"
     names = able.split(", ")
     assert {"mha", "linear", "luna", "reformer"} <= set(names) and not {"csp", "mean", "hybrid"} & set(names)
@@ -189,8 +177,7 @@ def test_window_block_or_sample_beyond_the_sequence_works(name: str, num_tokens:
 
 
 def test_task_with_a_bias_refuses_and_names_exactly_those_that_take_one() -> None:
-    nodes = {"encoder": ("encoder", "tiny"), "block": ("block", "vit"), "optim": ("optim", "fast")}
-    model = check_model({key: load_option(*name) for key, name in nodes.items()} | {"attention": node("mean")})
+    model = model_of(node("mean"))
     with pytest.raises(ConfigError) as refused:
         check_compatibility(model, DataSpec(name="graphs", num_classes=2), passes_bias=True, causal=False)
     refusal, _, able = str(refused.value).partition("; attentions that can: ")
