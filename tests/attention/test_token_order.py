@@ -12,7 +12,7 @@ from support.run_folders import write_runs
 from torch import Tensor
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.compose import compose_job, load_option
+from sliceformer_lab.config.compose import compose_job, load_option, preset_job
 from sliceformer_lab.encoder.embed import ImageEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pretrained import _resampled
@@ -151,8 +151,7 @@ def test_pixels_of_a_sequence_are_in_the_order(task: str, order: TokenOrder, tmp
 
 @pytest.mark.parametrize("task", ["digits", "lra_image"])
 def test_a_run_s_spec_does_not_name_the_order_so_that_reports_keep_one_table(task: str) -> None:
-    config = compose_job([f"task={task}"])
-    config["data"] |= {"root": "unused"} if "root" in config["data"] else {}
+    config = preset_job(f"task={task}")
     specs = [build_data(config | {"data": {**config["data"], "token_order": o}}).spec for o in ("raster", *ORDERS)]
     assert len({spec.name for spec in specs}) == 1
 

@@ -6,7 +6,6 @@ import ctypes
 import logging
 import pickle
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
@@ -23,7 +22,7 @@ from support.plans import build_data, build_task, run
 from support.runs import small_config
 from torch.testing import assert_close
 
-from sliceformer_lab.config.compose import compose_root, load_option
+from sliceformer_lab.config.compose import load_option, preset_root
 from sliceformer_lab.data.graphs import base
 from sliceformer_lab.data.graphs.molecule import MoleculeTable
 from sliceformer_lab.data.graphs.qm9 import HARTREE
@@ -258,14 +257,14 @@ def test_a_model_reads_descriptors_and_refuses_batches_without_them(tmp_path: Pa
         task(replace(batch, context=None))
 
 
-@cache
-def composed() -> dict[str, Any]:
-    return compose_root(["task=molecule_csv", "encoder=tiny", "encoder.position=none", "task.bias=true"])
-
-
 def small_task(data: MoleculeTable, attention: str = "mha") -> Graphormer:
+    composed = preset_root("task=molecule_csv", "encoder=tiny")
+    config = composed | {
+        "encoder": composed["encoder"] | {"position": "none"},
+        "task": composed["task"] | {"bias": True},
+    }
     torch.manual_seed(0)
-    task: Graphormer = build_task({**composed(), "attention": load_option("attention", attention)}, data.spec)
+    task: Graphormer = build_task(config | {"attention": load_option("attention", attention)}, data.spec)
     return task.eval()
 
 
@@ -283,9 +282,11 @@ def test_a_molecule_has_the_same_output_in_any_batch(tmp_path: Path, attention: 
 
 
 def test_batches_hold_pairs_of_atoms_only_for_a_bias(tmp_path: Path) -> None:
-    words = ["task=molecule_csv", f"data.file={official_graphs.molecules(tmp_path)}", f"data.root={tmp_path}"]
+    composed = preset_root("task=molecule_csv")
+    places = {"file": str(official_graphs.molecules(tmp_path)), "root": str(tmp_path)}
     for bias in (True, False):
-        data = build_data(compose_root([*words, f"task.bias={str(bias).lower()}"]))
+        task = composed["task"] | {"bias": bias}
+        data = build_data(composed | {"task": task, "data": composed["data"] | places})
         data.setup()
         structure = next(iter(data.train_dataloader())).structure
         assert [part is not None for part in (structure.distances, structure.path_edges)] == [bias] * 2
@@ -293,8 +294,9 @@ def test_batches_hold_pairs_of_atoms_only_for_a_bias(tmp_path: Path) -> None:
 
 def test_numbers_are_standardised_unless_the_task_says_no() -> None:
     statistics = torch.tensor([2.0]), torch.tensor([3.0])
-    for standardise, found in (("true", (2.0, 3.0)), ("false", (0.0, 1.0))):
-        config = compose_root(["task=qm9_gap", "encoder=tiny", "attention=mha", f"task.standardise={standardise}"])
+    composed = preset_root("task=qm9_gap", "encoder=tiny")
+    for standardise, found in ((True, (2.0, 3.0)), (False, (0.0, 1.0))):
+        config = composed | {"task": composed["task"] | {"standardise": standardise}}
         task: Any = build_task(config, build_data(config).spec)
         task._trainer = SimpleNamespace(datamodule=SimpleNamespace(target_statistics=lambda: statistics))
         task.setup("fit")

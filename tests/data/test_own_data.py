@@ -13,7 +13,7 @@ from PIL import Image
 from support import task_modules
 from support.plans import prepared
 
-from sliceformer_lab.config.compose import compose_root
+from sliceformer_lab.config.compose import preset_root
 from sliceformer_lab.config.schema import build_object
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.errors import ConfigError
@@ -59,22 +59,22 @@ def test_the_folds_of_own_data_are_other_examples_of_the_same_data(task: str, tm
 
 
 def test_a_name_that_cannot_be_part_of_a_folder_name_is_refused(tmp_path: Path) -> None:
-    node = compose_root(["task=text_csv"])["data"]
+    node = preset_root("task=text_csv")["data"]
     for name in ("", "a/b", "a\\b", " a", "a\nb"):
         with pytest.raises(ConfigError, match=r"data\.name"):
             build_object(node | {"name": name}, where="data")
 
 
 def test_the_folder_of_runs_contains_the_name_of_own_data_only(tmp_path: Path) -> None:
-    def folder(task: str, *overrides: str) -> str:
-        return task_folder(task, compose_root([f"task={task}", *overrides])["data"])
+    def folder(task: str, **options: str) -> str:
+        return task_folder(task, preset_root(f"task={task}")["data"] | options)
 
     assert folder("digits") == "digits"
-    assert folder("imdb", "data.root=/texts") == "imdb"
-    assert folder("text_csv", "data.file=texts/a.b.csv.gz") == "text_csv-a.b"
-    assert folder("text_csv", "data.file=a.csv", "data.name=b") == "text_csv-b"
+    assert folder("imdb", root="/texts") == "imdb"
+    assert folder("text_csv", file="texts/a.b.csv.gz") == "text_csv-a.b"
+    assert folder("text_csv", file="a.csv", name="b") == "text_csv-b"
     (tmp_path / "cats.v2").mkdir()
-    assert folder("image_folder", f"data.root={tmp_path / 'cats.v2'}") == "image_folder-cats.v2"
+    assert folder("image_folder", root=str(tmp_path / "cats.v2")) == "image_folder-cats.v2"
 
 
 def write_picture(file: Path, number: int) -> Path:

@@ -17,7 +17,7 @@ from test_molecules import Foreign
 from torch import Tensor
 from torch.testing import assert_close
 
-from sliceformer_lab.config.compose import compose_root
+from sliceformer_lab.config.compose import load_option, preset_root
 from sliceformer_lab.data.graphs.lrgb import with_positions
 from sliceformer_lab.data.graphs.node_positions import laplacian_vectors, return_probabilities, spectrum
 from sliceformer_lab.data.graphs.smiles import molecule
@@ -39,8 +39,10 @@ def func(root: Path, **options: Any) -> Any:
     return task_modules.ready("peptides_func", root, laplacian=4, random_walk=6, **options)
 
 
-def small_task(data: Any, *overrides: str) -> Any:
-    config = compose_root([f"task={data.spec.name}", "encoder=tiny", "encoder.position=none", *overrides])
+def small_task(data: Any, *, block: str = "vit", attention: dict[str, Any] | None = None, **options: Any) -> Any:
+    composed = preset_root(f"task={data.spec.name}", "encoder=tiny")
+    config = composed | {"encoder": composed["encoder"] | {"position": "none"}, "task": composed["task"] | options}
+    config |= {"block": load_option("block", block), "attention": attention or composed["attention"]}
     torch.manual_seed(0)
     return build_task(config, data.spec).eval()
 
@@ -139,7 +141,7 @@ def test_signs_of_vectors_are_random_in_training_only(root: Path) -> None:
 @pytest.mark.parametrize("pool", ["mean", "cls"])
 def test_edge_tokens_follow_the_nodes_of_their_graph(root: Path, pool: str) -> None:
     data = func(root)
-    task = small_task(data, "task.tokens=nodes_edges", f"task.pool={pool}")
+    task = small_task(data, tokens="nodes_edges", pool=pool)
     prefix = int(pool == "cls")
     split = data.splits["val"]
     batch = split.batch(list(range(8)))
@@ -164,11 +166,11 @@ def test_edge_tokens_follow_the_nodes_of_their_graph(root: Path, pool: str) -> N
 
 @pytest.mark.parametrize(
     ("options", "block"),
-    [("task.tokens=nodes", "transformer"), ("task.tokens=nodes_edges", "gps"), ("task.pool=cls", "transformer")],
+    [({"tokens": "nodes"}, "transformer"), ({"tokens": "nodes_edges"}, "gps"), ({"pool": "cls"}, "transformer")],
 )
-def test_a_peptide_has_the_same_output_in_any_batch(root: Path, options: str, block: str) -> None:
+def test_a_peptide_has_the_same_output_in_any_batch(root: Path, options: dict[str, str], block: str) -> None:
     data = func(root)
-    task = small_task(data, options, f"block={block}", "attention=samsa", "attention.sample_size=4")
+    task = small_task(data, block=block, attention=load_option("attention", "samsa", ["sample_size=4"]), **options)
     split = data.splits["val"]
     with torch.no_grad():
         together = task(split.batch(list(range(8))))
@@ -178,7 +180,7 @@ def test_a_peptide_has_the_same_output_in_any_batch(root: Path, options: str, bl
 
 def test_random_tokens_are_atoms_then_both_directions_of_their_bonds(root: Path) -> None:
     data = func(root)
-    task = small_task(data, "task.tokens=random", "task.pool=softmax", "task.pool_over_padding=true")
+    task = small_task(data, tokens="random", pool="softmax", pool_over_padding=True)
     split = data.splits["val"]
     batch = split.batch(list(range(8)))
     assert batch.structure is not None
@@ -196,7 +198,7 @@ def test_a_random_edge_is_left_of_its_source_minus_right_of_its_target(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = func(root)
-    embedding = small_task(data, "task.tokens=random").embedding
+    embedding = small_task(data, tokens="random").embedding
     embedding.positions = None
     for part in ("nodes", "edges"):
         setattr(embedding, part, Zeros())
@@ -234,8 +236,8 @@ def test_a_model_beyond_the_benchmarks_size_is_named(root: Path, caplog: pytest.
     caplog.clear()
     small_task(data).setup("fit")
     assert not caplog.text
-    small_task(data, "task.max_parameters=1000").setup("fit")
+    small_task(data, max_parameters=1000).setup("fit")
     assert "more than the 1,000 of the benchmark" in caplog.text
     caplog.clear()
-    small_task(data, "task.max_parameters=null").setup("fit")
+    small_task(data, max_parameters=None).setup("fit")
     assert not caplog.text

@@ -16,7 +16,7 @@ from support.plans import build_data, build_task, prepared
 from torch import Tensor
 from torch.testing import assert_close
 
-from sliceformer_lab.config.compose import compose_root
+from sliceformer_lab.config.compose import preset_root
 from sliceformer_lab.config.schema import ConfigError, build_object
 from sliceformer_lab.data.pickles import load_arrays
 from sliceformer_lab.data.sequences.pixels import LRAImage, grey
@@ -77,7 +77,7 @@ def test_values_are_standardised_as_in_mega(root: Path) -> None:
 
 @pytest.mark.parametrize(("pixels", "shape"), [("tokens", (1, 1024)), ("values", (1, 1024, 1))])
 def test_model_takes_both_kinds(root: Path, pixels: str, shape: tuple[int, ...]) -> None:
-    task = model(root, f"data.pixels={pixels}")
+    task = model(root, pixels)
     assert task.example().inputs.shape == shape
     assert task(ready(root, pixels=pixels).splits["test"].batch([0, 1])).shape == (2, 10)
 
@@ -90,9 +90,9 @@ def test_black_is_learned_like_any_other_pixel(root: Path) -> None:
     assert gradient.shape[0] == 256 and gradient[0].abs().sum() > 0 and gradient[1:].abs().sum() == 0
 
 
-def model(root: Path, *overrides: str) -> Any:
-    config = compose_root(["task=lra_image", "encoder=tiny", *overrides])
-    config["data"]["root"] = str(root)
+def model(root: Path, pixels: str = "tokens") -> Any:
+    composed = preset_root("task=lra_image", "encoder=tiny")
+    config = composed | {"data": composed["data"] | {"root": str(root), "pixels": pixels}}
     torch.manual_seed(0)
     return build_task(config, build_data(config).spec)
 

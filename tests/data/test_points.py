@@ -18,7 +18,7 @@ from support.plans import build_data, build_task
 from torch import Tensor
 from torch.testing import assert_close
 
-from sliceformer_lab.config.compose import compose_root
+from sliceformer_lab.config.compose import load_option, preset_root
 from sliceformer_lab.data.points.base import CloudOptions
 from sliceformer_lab.data.points.clouds import choose_points, curve_order, farthest_points, read_cloud
 from sliceformer_lab.data.points.point_folder import PointFolder
@@ -329,7 +329,7 @@ def test_part_iou_by_hand() -> None:
 
 def test_predicted_parts_are_of_the_shapes_own_category(tmp_path: Path) -> None:
     data = task_modules.ready("shapenet_part", tmp_path, num_points=16)
-    config = compose_root(["task=shapenet_part", "encoder=tiny", "attention=csp"])
+    config = preset_root("task=shapenet_part", "encoder=tiny")
     torch.manual_seed(0)
     task: PointSegmentation = build_task(config, data.spec)
     batch = next(iter(data.train_dataloader()))
@@ -345,7 +345,8 @@ def test_predicted_parts_are_of_the_shapes_own_category(tmp_path: Path) -> None:
 def test_an_order_sensitive_attention_on_unordered_points_is_logged(
     attention: str, order: str, is_logged: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = compose_root(["task=modelnet40", "encoder=tiny", f"attention={attention}", f"data.order={order}"])
+    config = preset_root("task=modelnet40", "encoder=tiny") | {"attention": load_option("attention", attention)}
+    config["data"] = config["data"] | {"order": order}
     with caplog.at_level(logging.INFO):
         build_task(config, build_data(config).spec)
     assert ("data.order=hilbert sorts them along a curve" in caplog.text) == is_logged

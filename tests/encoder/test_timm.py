@@ -82,15 +82,10 @@ def checkpoint(tmp_path: Path) -> str:
     return str(file)
 
 
-@pytest.mark.parametrize("block", ["vit_timm", "vit"])
-def test_timm_weights_give_timm_logits(block: str) -> None:
-    theirs, ours = timm_vit(), Ours(block=block)
-    copy_vit(theirs.state_dict(), *ours.parts(), with_attention=True)
-    assert_close(theirs.head(ours(images())), theirs(images()), atol=1e-5, rtol=1e-5)
-
-
-def test_timm_weights_give_timm_logits_with_mean_pooling() -> None:
-    theirs, ours = timm_vit(global_pool="avg", class_token=False), Ours("mean", block="vit")
+@pytest.mark.parametrize(("block", "pool"), [("vit_timm", "cls"), ("vit", "cls"), ("vit", "mean")])
+def test_timm_weights_give_timm_logits(block: str, pool: str) -> None:
+    theirs = timm_vit() if pool == "cls" else timm_vit(global_pool="avg", class_token=False)
+    ours = Ours(pool, block=block)
     copy_vit(theirs.state_dict(), *ours.parts(), with_attention=True)
     assert_close(theirs.head(ours(images())), theirs(images()), atol=1e-5, rtol=1e-5)
 

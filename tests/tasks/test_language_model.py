@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.checked import check_config
-from sliceformer_lab.config.compose import compose_job, compose_root
+from sliceformer_lab.config.compose import compose_job, load_option, preset_root
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.tasks.language_model import LanguageModel
@@ -28,8 +28,8 @@ def data(tmp_path: Path) -> DataModule:
 
 def model(data: DataModule, attention: str = "mha") -> LanguageModel:
     torch.manual_seed(0)
-    composed = compose_root(["task=text_lm", "encoder=tiny", f"attention={attention}"])
-    task = build_task(composed, data.spec)
+    composed = preset_root("task=text_lm", "encoder=tiny")
+    task = build_task(composed | {"attention": load_option("attention", attention)}, data.spec)
     assert isinstance(task, LanguageModel)
     return task.eval()
 

@@ -14,7 +14,7 @@ from support.plans import build_task
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import Padding
-from sliceformer_lab.config.compose import compose_root
+from sliceformer_lab.config.compose import preset_root
 from sliceformer_lab.encoder.series_embed import SeriesEmbedding
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training.saved.saved_run import load_run
@@ -72,7 +72,7 @@ def test_a_run_on_a_table_learns_classes_draws_predicts_and_exports(
 
 def test_simple_models_learn_the_classes_of_series(tmp_path: Path) -> None:
     data = series_files.table(series_files.ucr(tmp_path))
-    task = build_task(compose_root(["task=series_csv", "encoder=tiny", "attention=identity"]), data.spec)
+    task = build_task(preset_root("task=series_csv", "encoder=tiny"), data.spec)
     rows = {stage: list(range(len(split))) for stage, split in data.splits.items()}
     contents = {stage: [example.content for example in data.examples(stage, own)] for stage, own in rows.items()}
     targets = {stage: data.splits[stage].targets_at(own).numpy() for stage, own in rows.items()}

@@ -11,15 +11,16 @@ from support.plans import build_data, build_task, run
 from torch.nn import functional
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.compose import compose_job
+from sliceformer_lab.config.compose import compose_job, load_option, preset_job
 from sliceformer_lab.data.probes.generators import PROBES
 from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.tasks.token_answers import AnswerAccuracy, TokenAnswers
 
 
-def task_and_batch(*words: str) -> tuple[TokenAnswers, Batch]:
+def task_and_batch(probe: str, attention: str = "mha", **options: int) -> tuple[TokenAnswers, Batch]:
     torch.manual_seed(0)
-    config = compose_job(list(words))
+    composed = preset_job(f"task=probe_{probe}")
+    config = composed | {"attention": load_option("attention", attention), "data": composed["data"] | options}
     data = build_data(config)
     task: TokenAnswers = build_task(config, data.spec)
     data.setup()
@@ -27,7 +28,7 @@ def task_and_batch(*words: str) -> tuple[TokenAnswers, Batch]:
 
 
 def test_only_asked_tokens_count_in_loss_and_accuracy() -> None:
-    task, batch = task_and_batch("task=probe_back", "attention=mha")
+    task, batch = task_and_batch("back")
     output = task(batch)
     expected = functional.cross_entropy(output[:, 5:].flatten(0, 1), batch.inputs[:, :-5].flatten())
     torch.testing.assert_close(task.loss(output, batch.target), expected)
@@ -38,7 +39,7 @@ def test_only_asked_tokens_count_in_loss_and_accuracy() -> None:
 
 
 def test_number_is_right_if_no_other_order_statistic_is_nearer() -> None:
-    task, batch = task_and_batch("task=probe_rank", "attention=mha", "data.max_len=3")
+    task, batch = task_and_batch("rank", max_len=3)
     target = torch.tensor([[-1.0, 0.0, 1.0]])
     output = torch.tensor([[[-0.6], [0.6], [5.0]]])
     one = Batch(batch.inputs[:1], target, torch.tensor([0]))
@@ -49,7 +50,7 @@ def test_number_is_right_if_no_other_order_statistic_is_nearer() -> None:
 
 
 def test_key_and_value_of_a_token_are_added() -> None:
-    task, batch = task_and_batch("task=probe_recall", "attention=identity")
+    task, batch = task_and_batch("recall", "identity")
     seen: list[torch.Tensor] = []
     task.encoder.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
     task(batch)
@@ -59,7 +60,7 @@ def test_key_and_value_of_a_token_are_added() -> None:
 
 @pytest.mark.parametrize("probe", PROBES)
 def test_without_mixing_an_answer_depends_on_its_own_token_only(probe: str) -> None:
-    task, batch = task_and_batch(f"task=probe_{probe}", "attention=identity")
+    task, batch = task_and_batch(probe, "identity")
     other = batch.inputs.flip(0).clone()
     other[:, -1] = batch.inputs[:, -1]
     task.eval()
