@@ -1,10 +1,8 @@
-"""Options of attentions that cannot work are refused before data is read; unusual sizes that do work."""
+"""Options of attentions that cannot work are refused in one sentence; unusual sizes that do work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,27 +15,10 @@ from sliceformer_lab.attention.contract import make_spec, tokens
 from sliceformer_lab.config.checked import ModelNodes, check_model
 from sliceformer_lab.config.compose import load_option, option_names
 from sliceformer_lab.config.schema import ConfigError, locate, schema
-from sliceformer_lab.data.images.small_images import Digits
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.training.build import check_compatibility
 
 node = partial(load_option, "attention")
-
-
-REFUSED = {  # by the type of the option, by the attention, and by the task
-    "attention=samsa attention.sample_size=0": "attention.sample_size: given 0, should be greater than or equal to 1",
-    "attention=mega attention.z_dim=3": "attention: num_heads=4 does not divide z_dim=3",
-    "attention=csp encoder.position=rope": "rotates queries and keys, which CSP cannot take; attentions that can: ",
-}
-
-
-@pytest.mark.parametrize(("arguments", "message"), REFUSED.items())
-def test_option_that_cannot_work_is_one_sentence_before_data_is_read(
-    arguments: str, message: str, refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for step in ("prepare_data", "setup"):
-        monkeypatch.setattr(Digits, step, lambda *_: pytest.fail("data was read"))
-    assert message in refused(*arguments.split(), "encoder=tiny", "callbacks=minimal", f"paths.outputs={tmp_path}")
 
 
 def model_of(attention: dict[str, Any], **encoder: Any) -> ModelNodes:
