@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import omegaconf.omegaconf
 import pytest
 import torch
-from support import parsed_options
 from support.devices import NO_GPU
 
 from sliceformer_lab.__main__ import main
@@ -50,14 +48,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason=NO_GPU))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def options_are_parsed_once() -> Iterator[None]:
-    """A file of options is parsed once for all tests of a worker, which compose thousands of configurations."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(omegaconf.omegaconf, "yaml", parsed_options)
-        yield
 
 
 @pytest.fixture(autouse=True)

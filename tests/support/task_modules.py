@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from support import image_modules, official_files, official_graphs, official_points, series_files
 from support.plans import prepared
 
-from sliceformer_lab.config.compose import preset_root
+from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.schema import build_object
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.probes.generators import PROBES
@@ -59,6 +60,12 @@ SMALL = {
 }
 
 
+@cache
+def _data_node(task: str) -> dict[str, Any]:
+    """The options of a task's data."""
+    return dict(compose_root([f"task={task}"])["data"])
+
+
 EVERYWHERE = {"download": False, "verify": False, "num_workers": 0}
 
 
@@ -72,7 +79,7 @@ def ready(task: str, root: Path, plan: LoadPlan | None = None, **options: Any) -
     places = {"root": str(root), "cache": str(root.with_name(f"{root.name}_cache"))} | (
         {"file": str(root / small["file"])} if "file" in small else {}
     )
-    node = deepcopy(preset_root(f"task={task}")["data"])
+    node = deepcopy(_data_node(task))
     wanted = EVERYWHERE | small | options | places
     known = {key: value for key, value in wanted.items() if key in node}
     return prepared(cast(DataModule, build_object(node | known, *([plan] if plan else []), where="data")))
