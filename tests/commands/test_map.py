@@ -14,16 +14,16 @@ from support.written_runs import SECONDS, Words, WrittenRuns
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.compare.search import Point, Trial
 from sliceformer_lab.commands.map import map_runs
-from sliceformer_lab.commands.map.cells import next_trial
 from sliceformer_lab.commands.map.command import sorted_words
 from sliceformer_lab.commands.map.map_options import MapOptions
+from sliceformer_lab.commands.map.rate_search import next_trials
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.errors import Interrupted, LabError
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.names import register_resolvers
 
-RATES = (3e-3, 1e-2, 1e-3)
+RATES = (3e-3, 1e-2, 1e-3, 3e-2)
 
 
 def draw(folder: Path, launcher: WrittenRuns, **options: Any) -> list[dict[str, Any]]:
@@ -50,44 +50,53 @@ def rising(words: Words) -> float:
 @pytest.mark.parametrize(
     ("tried", "expected"),
     [
-        ({}, (3e-3, 0)),
-        ({3e-3: (0.5,)}, (1e-2, 0)),
-        ({3e-3: (0.99,)}, (3e-3, 1)),
-        ({3e-3: (0.99, 0.99)}, None),
-        ({3e-3: (0.99, 0.5)}, (1e-2, 0)),
-        ({3e-3: (None,), 1e-2: (0.995, 1.0)}, None),
-        ({3e-3: (0.5,), 1e-2: (0.4,), 1e-3: (0.3,)}, (3e-3, 1)),
-        ({3e-3: (0.5, 0.1), 1e-2: (0.4,), 1e-3: (0.3,)}, (1e-2, 1)),
-        ({3e-3: (0.5, 0.1), 1e-2: (0.4, 0.9), 1e-3: (0.3,)}, None),
-        ({3e-3: (0.5,), 1e-2: (0.04,), 1e-3: (None,)}, None),
-        ({3e-3: (0.5,), 1e-2: (0.6,), 1e-3: (0.3,)}, (3e-2, 0)),
-        ({3e-3: (0.5,), 1e-2: (0.6,), 1e-3: (0.3,), 3e-2: (0.7,)}, (3e-2, 1)),
-        ({3e-3: (0.04,), 1e-2: (0.05,), 1e-3: (0.03,)}, None),
-        ({3e-3: (None,), 1e-2: (None,), 1e-3: (None,)}, None),
+        ({}, [(3e-3, 0)]),
+        ({3e-3: (0.5,)}, [(1e-2, 0)]),
+        ({3e-3: (0.99,)}, [(3e-3, 1)]),
+        ({3e-3: (0.99, 0.99)}, []),
+        ({3e-3: (0.99, 0.5)}, [(1e-2, 0)]),
+        ({3e-3: (None,), 1e-2: (0.995, 1.0)}, []),
+        ({3e-3: (0.5,), 1e-2: (0.4,)}, [(1e-3, 0)]),
+        ({3e-3: (0.5,), 1e-2: (0.6,)}, [(3e-2, 0)]),  # .001 lies beyond a worse one
+        ({3e-3: (0.5,), 1e-2: (0.4,), 1e-3: (0.3,)}, []),  # the others are too far from the best
+        ({3e-3: (0.5,), 1e-2: (0.4,), 1e-3: (0.46,)}, [(3e-3, 1), (1e-3, 1)]),
+        ({3e-3: (0.5, 0.1), 1e-2: (0.4,), 1e-3: (0.46,)}, [(1e-3, 1)]),
+        ({3e-3: (0.5, 0.4), 1e-2: (0.4,), 1e-3: (0.46, 0.9)}, [(1e-3, 2), (3e-3, 2)]),
+        ({3e-3: (0.5, 0.4), 1e-2: (0.4,), 1e-3: (0.46, 0.9, 0.3)}, [(3e-3, 2)]),
+        ({3e-3: (0.99, 0.5), 1e-2: (0.9,), 3e-2: (0.3,)}, [(1e-2, 1)]),  # the best has a second seed if another has
+        ({3e-3: (0.04,), 1e-2: (0.05,)}, []),  # both are at chance
+        ({3e-3: (0.04,), 1e-2: (None,)}, [(1e-3, 0)]),  # one that diverged is no evidence of chance
+        ({3e-3: (None,), 1e-2: (None,), 1e-3: (None,)}, []),
     ],
 )
-def test_rates_are_tried_until_one_solves_with_two_seeds_and_else_the_best_two_get_the_second(
-    tried: dict[float, tuple[float | None, ...]], expected: tuple[float, int] | None
+def test_rates_climb_to_the_best_until_one_solves_and_only_close_ones_get_further_seeds(
+    tried: dict[float, tuple[float | None, ...]], expected: list[tuple[float, int]]
 ) -> None:
     trials = [
         Trial(Point(rate), tuple(value or 0.03 for value in values), lost=values.count(None))
         for rate, values in tried.items()
     ]
-    assert next_trial(trials, RATES, 3e-2, chance=0.031) == expected
+    assert next_trials(trials, RATES, chance=0.031) == expected
 
 
-def test_one_rate_that_solves_a_probe_is_followed_by_no_edge_rate() -> None:
-    first, both = (Trial(Point(3e-3), (0.995,) * count) for count in (1, 2))
-    assert next_trial([first], [3e-3], 3e-2, chance=0.031) == (3e-3, 1)
-    assert next_trial([both], [3e-3], 3e-2, chance=0.031) is None
+def test_a_rate_that_solves_within_half_of_its_steps_needs_no_second_seed(tmp_path: Path) -> None:
+    for steps, seeds in ((300, [0]), (400, [0, 1])):
+        folder = tmp_path / str(steps)
+        with pytest.raises(Interrupted):
+            draw(folder, WrittenRuns(lambda words: 0.995, killed_at=1), attentions=("csp",))
+        summary = folder / "runs" / "recall-csp-lr0.003-trial0" / "summary.json"
+        reached = {"steps_to_stop_at": steps, "steps": {"planned": 600, "trained": steps}}
+        summary.write_text(json.dumps(json.loads(summary.read_text()) | reached))
+        (cell,) = draw(folder, WrittenRuns(lambda words: 0.995), attentions=("csp",))
+        assert [run["seed"] for run in cell["tuning"]] == seeds and cell["rate"] == 3e-3
 
 
-def test_rates_are_chosen_with_two_seeds_without_the_test_set_and_reported_with_others(tmp_path: Path) -> None:
+def test_rates_are_chosen_without_the_test_set_and_reported_with_others(tmp_path: Path) -> None:
     csp, identity = draw(tmp_path, WrittenRuns(rising))
     tried = [(run["rate"], run["seed"]) for run in csp["tuning"]]
-    assert tried == [(3e-3, 0), (1e-2, 0), (1e-2, 1), (1e-3, 0), (3e-2, 0), (3e-2, 1)] and csp["rate"] == 3e-2
-    assert [(run["rate"], run["seed"]) for run in identity["tuning"]] == [(3e-3, 0), (1e-2, 0), (1e-3, 0)]
-    assert identity["rate"] == 3e-3  # at chance with all rates, so there is nothing to choose
+    assert tried == [(3e-3, 0), (1e-2, 0), (3e-2, 0)] and csp["rate"] == 3e-2
+    assert [(run["rate"], run["seed"]) for run in identity["tuning"]] == [(3e-3, 0), (1e-2, 0)]
+    assert identity["rate"] == 3e-3  # at chance with both rates, so there is nothing to choose
     for cell in (csp, identity):
         assert [(run["seed"], run["rate"]) for run in cell["reporting"]] == [(100, cell["rate"]), (101, cell["rate"])]
     assert csp["score"] == pytest.approx(0.49)  # the test score that WrittenRuns gives: validation less .01
@@ -98,7 +107,7 @@ def test_rates_are_chosen_with_two_seeds_without_the_test_set_and_reported_with_
 
 
 def test_a_third_seed_decides_between_rates_that_two_disagree_on(tmp_path: Path) -> None:
-    scores = {("0.003", "0"): 0.5, ("0.003", "1"): 0.7, ("0.001", "0"): 0.6, ("0.001", "1"): 0.55, ("0.001", "2"): 0.9}
+    scores = {("0.003", "0"): 0.5, ("0.003", "1"): 0.7, ("0.001", "0"): 0.54, ("0.001", "1"): 0.55, ("0.001", "2"): 0.9}
     launcher = WrittenRuns(lambda words: scores.get((words["optim.lr"], words["seed"]), 0.2))
     (cell,) = draw(tmp_path, launcher, attentions=("csp",))
     assert [run["rate"] for run in cell["tuning"] if run["seed"] == 2] == [3e-3, 1e-3] and cell["rate"] == 1e-3
@@ -106,26 +115,26 @@ def test_a_third_seed_decides_between_rates_that_two_disagree_on(tmp_path: Path)
     assert draw(tmp_path, again, attentions=("csp",)) == [cell] and again.done == []
 
 
-def test_a_third_seed_below_the_mark_leaves_no_cell_empty(tmp_path: Path) -> None:
-    scores = {"0.003": (0.995, 0.98, 0.985), "0.01": (0.992, 0.989, 0.98)}  # .01 solves with the mean of two seeds
+def test_the_first_rate_that_solves_with_the_mean_of_two_seeds_ends_the_search(tmp_path: Path) -> None:
+    scores = {"0.003": (0.995, 0.98, 0.985), "0.01": (0.992, 0.989, 0.98)}
     launcher = WrittenRuns(lambda words: scores[words["optim.lr"]][min(int(words["seed"]), 2)])
     (cell,) = draw(tmp_path, launcher, attentions=("csp",))
-    assert {run["seed"] for run in cell["tuning"]} == {0, 1, 2}
+    assert [(run["rate"], run["seed"]) for run in cell["tuning"]] == [(3e-3, 0), (3e-3, 1), (1e-2, 0), (1e-2, 1)]
     assert cell["rate"] == 1e-2 and cell["score"] == pytest.approx(0.97)
 
 
 def test_a_stopped_map_shows_what_it_has_and_goes_on_without_repeating_a_run(tmp_path: Path) -> None:
-    early = WrittenRuns(rising, killed_at=3)
+    early = WrittenRuns(rising, killed_at=2)
     with pytest.raises(Interrupted):
         draw(tmp_path / "early", early, attentions=("csp",))
     assert "| csp | validation .300 so far |" in (tmp_path / "early" / "report" / "map.md").read_text()
-    first, second = WrittenRuns(rising, killed_at=7), WrittenRuns(rising)
+    first, second = WrittenRuns(rising, killed_at=4), WrittenRuns(rising)
     with pytest.raises(Interrupted):
         draw(tmp_path, first, attentions=("csp",))
     (cell,) = read_map(tmp_path)
-    assert len(cell["tuning"]) == 6 and len(cell["reporting"]) == 1
+    assert len(cell["tuning"]) == 3 and len(cell["reporting"]) == 1
     (cell,) = draw(tmp_path, second, attentions=("csp",))
-    assert len(cell["reporting"]) == 2 and len(first.done) == 7 and second.done == ["recall-csp-lr0.03-seed101"]
+    assert len(cell["reporting"]) == 2 and len(first.done) == 4 and second.done == ["recall-csp-lr0.03-seed101"]
 
 
 def test_each_round_of_a_map_says_how_many_runs_and_how_long_all_rounds_may_take(
@@ -136,13 +145,10 @@ def test_each_round_of_a_map_says_how_many_runs_and_how_long_all_rounds_may_take
     draw(tmp_path, launcher)
     rounds = re.findall(r"map, round \d: (\d+) runs?; (.*) left with it", caplog.text)
     assert [(int(runs), rest) for runs, rest in rounds] == [
-        (2, "8 to 20 runs"),  # nothing is known of their time
-        (2, f"8 to 18 runs, about {8 * SECONDS} s to {18 * SECONDS} s,"),
-        (2, f"8 to 16 runs, about {8 * SECONDS} s to {16 * SECONDS} s,"),
-        (1, f"6 to 9 runs, about {6 * SECONDS} s to {9 * SECONDS} s,"),  # identity has nothing to choose
-        (1, f"5 to 8 runs, about {5 * SECONDS} s to {8 * SECONDS} s,"),
-        (1, f"5 to 7 runs, about {5 * SECONDS} s to {7 * SECONDS} s,"),
-        (4, f"4 runs, about {4 * SECONDS} s,"),
+        (2, "6 to 20 runs"),  # nothing is known of their time
+        (2, f"6 to 18 runs, about {6 * SECONDS} s to {18 * SECONDS} s,"),
+        (3, f"5 to 10 runs, about {5 * SECONDS} s to {10 * SECONDS} s,"),  # identity reports
+        (2, f"2 runs, about {2 * SECONDS} s,"),
     ]
     assert sum(int(runs) for runs, _ in rounds) == len(launcher.done)
 
@@ -154,7 +160,7 @@ def test_the_time_of_a_map_is_measured_by_a_few_steps_before_its_first_round(
     monkeypatch.setattr(WrittenRuns, "measures", True)
     monkeypatch.setattr("sliceformer_lab.sweeps.fork_server.LIBRARIES", ())
     draw(tmp_path, WrittenRuns(rising), words=("data.level=easy",))
-    assert re.search(r"round 1: 2 runs; 8 to 20 runs, about \d+ (s|min) to \d+ (s|min), left", caplog.text)
+    assert re.search(r"round 1: 2 runs; 6 to 20 runs, about \d+ (s|min) to \d+ (s|min), left", caplog.text)
 
 
 def test_a_map_grows_by_probes_attentions_and_seeds(tmp_path: Path) -> None:
@@ -167,10 +173,8 @@ def test_a_map_grows_by_probes_attentions_and_seeds(tmp_path: Path) -> None:
 
 
 def test_a_rate_that_diverges_counts_as_tried_and_as_chance(tmp_path: Path) -> None:
-    (cell,) = draw(
-        tmp_path, WrittenRuns(by_rate(r0_003=0.5, r0_01=None, r0_001=0.4)), attentions=("csp",), edge_rate=None
-    )
-    assert [run["status"] for run in cell["tuning"]] == ["ok", "ok", "diverged", "ok", "ok"]
+    (cell,) = draw(tmp_path, WrittenRuns(by_rate(r0_003=0.5, r0_01=None, r0_001=0.4)), attentions=("csp",))
+    assert [run["status"] for run in cell["tuning"]] == ["ok", "diverged", "ok"]
     assert cell["rate"] == 3e-3
     assert "lr 0.01, seed 0: diverged, the training loss became nan" in (tmp_path / "report" / "map.md").read_text()
 
@@ -190,8 +194,10 @@ def test_a_failed_run_is_named_and_waits_for_retry(tmp_path: Path) -> None:
     with pytest.raises(LabError, match=r"1 of 2 runs of this map failed.*its process died twice.*retry=true"):
         draw(tmp_path, launcher)
     assert launcher.done.count("recall-csp-lr0.003-trial0") == 2
+    with pytest.raises(LabError, match=r"1 of 2 runs of this map failed"):  # it is neither a score nor chance
+        draw(tmp_path, WrittenRuns(rising))
     csp, identity = draw(tmp_path, WrittenRuns(rising), retry=True)
-    assert csp["score"] is not None and identity["score"] is not None
+    assert csp["tuning"][0]["status"] == "ok" and csp["score"] is not None and identity["score"] is not None
 
 
 def test_a_run_that_is_stopped_twice_ends_as_stopped_and_the_same_command_goes_on(tmp_path: Path) -> None:
@@ -245,7 +251,7 @@ def test_the_report_marks_rates_at_the_edge_of_those_tried(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_a_map_of_easy_probes_tells_softmax_from_no_mixing(tmp_path: Path) -> None:
     words = ["data.level=easy", "data.num_test=256", "optim.steps=150", f"folder={tmp_path}", "launcher.threads=1"]
-    options = ["attention=mha,identity", "probe=back,recall", "rates=[3e-3]", "edge_rate=null", "seeds=1"]
+    options = ["attention=mha,identity", "probe=back,recall", "rates=[3e-3]", "seeds=1"]
     assert main(["map", *options, *words]) == 0
     cells = {(cell["attention"], cell["probe"]): cell for cell in read_map(tmp_path)}
     for probe in ("back", "recall"):

@@ -1,22 +1,16 @@
-"""The cells of a map: one attention on one probe, its jobs, and how its learning rate is chosen."""
+"""The cells of a map: one attention on one probe, and its jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from sliceformer_lab.commands.compare.compare_rows import OF_RUNS, OF_TRIALS, checked_row
-from sliceformer_lab.commands.compare.search import Trial
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.sweep import PlannedJob
 
-SOLVED = 0.99  # of validation; equals optim.stop_at of conf/optim/probe.yaml
-MARGIN = 0.02  # a score this near to a floor counts as that floor
-NUM_FINALISTS = 2  # learning rates that get a second tuning seed
 WORDS_OF_PROBE = {
     "back_far": ("task=probe_back", "data.max_len=128", "data.distance=37", "data.batch_size=16"),
 }
@@ -83,28 +77,3 @@ def checked_cells(options: MapOptions) -> tuple[list[Cell], list[RunPlan]]:
     if not plans:
         raise ConfigError(f"no cell of this map can be filled, the first because of: {next(iter(refused.values()))}")
     return [Cell(*place, options, floors.get(place[1]), refused.get(place)) for place in places], plans
-
-
-def next_trial(
-    trials: Sequence[Trial], rates: Sequence[float], edge_rate: float | None, chance: float
-) -> tuple[float, int] | None:
-    """The learning rate to try next and the number of its tuning seed; None if the choice can be made.
-
-    The rates get the first seed in their order, until one solves the probe with both. If none does, the best ones above
-    chance get the second, if there are several. All cells follow this rule with one list. A third seed, which decides
-    between two rates, changes nothing here: the choice can still be made.
-    """
-    first = {trial.point.rate: trial.scores[0] for trial in trials}
-    confirmed = {trial.point.rate: fmean(trial.scores[:2]) for trial in trials if len(trial.scores) > 1}
-    if any(mean >= SOLVED for mean in confirmed.values()):
-        return None
-    if solved := [rate for rate, score in first.items() if score >= SOLVED and rate not in confirmed]:
-        return solved[0], 1
-    if left := [rate for rate in rates if rate not in first]:
-        return left[0], 0
-    above = [rate for rate, score in first.items() if score > chance + MARGIN]
-    best = sorted(above, key=first.__getitem__, reverse=True)
-    if edge_rate is not None and edge_rate not in first and best and best[0] == max(rates):
-        return edge_rate, 0
-    finalists = best[:NUM_FINALISTS]
-    return next(((rate, 1) for rate in finalists if rate not in confirmed and len(finalists) > 1), None)

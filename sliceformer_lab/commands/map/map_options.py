@@ -17,28 +17,17 @@ class MapOptions(SearchOptions):
 
     attentions: tuple[Name, ...] = ("mha", "csp", "csp_shift_only", "sliceformer", "random_permutation", "identity")
     probes: tuple[ProbeName, ...] = ("count", "recall", "back", "back_far", "rank", "select", "hist", "words")
-    rates: tuple[Positive, ...] = (3e-3, 1e-2, 1e-3)
-    edge_rate: Positive | None = 3e-2
+    rates: tuple[Positive, ...] = (3e-3, 1e-2, 1e-3, 3e-2)
     seed: Seed = 0
     seeds: Count = 3
 
     def __post_init__(self) -> None:
         check_lists({"attention": self.attentions, "probe": self.probes, "rates": self.rates})
-        if {*self.tuning_seeds, self.deciding_seed} & {*self.reporting_seeds}:
+        if {*self.tuning_seeds} & {*self.reporting_seeds}:
             fault = f"seed={self.seed}: it or one of the two after it is a seed of the reporting runs"
             raise ValueError(f"{fault}; take one below {FIRST_SEED - 2}")
 
     @property
-    def all_rates(self) -> tuple[float, ...]:
-        """The learning rates with that of the edge, each once."""
-        return (*dict.fromkeys((*self.rates, *([] if self.edge_rate is None else [self.edge_rate]))),)
-
-    @property
-    def tuning_seeds(self) -> tuple[int, int]:
-        """The two seeds that choose a learning rate."""
-        return self.seed, self.seed + 1
-
-    @property
-    def deciding_seed(self) -> int:
-        """The further seed for rates that these do not agree on."""
-        return self.seed + 2
+    def tuning_seeds(self) -> tuple[int, int, int]:
+        """The two seeds that choose a learning rate, and a further one for rates that these do not agree on."""
+        return self.seed, self.seed + 1, self.seed + 2

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
 
-from sliceformer_lab.commands.compare.search import Point, Trial, chosen_trial, contested_points
+from sliceformer_lab.commands.compare.search import Point, Trial, chosen_trial
 from sliceformer_lab.commands.compare.trials_of_rows import record_of
-from sliceformer_lab.commands.map.cells import NUM_FINALISTS, SOLVED, Cell, Floors, next_trial
+from sliceformer_lab.commands.map.cells import Cell, Floors
 from sliceformer_lab.commands.map.map_options import MapOptions
+from sliceformer_lab.commands.map.rate_search import EARLY, NUM_FINALISTS, SOLVED, next_trials, solving_trials
 from sliceformer_lab.runs.job_state import state_of
+from sliceformer_lab.runs.sweep import PlannedJob
 
 SCORE, STEPS, SECONDS = "test/accuracy", "steps_to_stop_at", "processor_seconds"
 
@@ -30,6 +32,12 @@ class ProbeRun:
     parameters: int | None
     commit: str | None
     error: str | None
+    budget: int | None = None  # steps of its recipe
+
+    @property
+    def is_early(self) -> bool:
+        """Whether it reached .99 within a part of its steps."""
+        return self.steps is not None and self.budget is not None and self.steps <= EARLY * self.budget
 
 
 @dataclass(frozen=True)
@@ -45,8 +53,9 @@ class Result:
     def trials(self) -> list[Trial]:
         """The trial of each learning rate with its scores by seed; a run that diverged has the score of chance."""
         found = []
-        for rate in dict.fromkeys(run.rate for run in self.tuning):
-            scores = [run.value for run in self.tuning if run.rate == rate]
+        tried = [run for run in self.tuning if run.status != "failed"]  # a failed run is neither a score nor chance
+        for rate in dict.fromkeys(run.rate for run in tried):
+            scores = [run.value for run in tried if run.rate == rate]
             known = tuple(self.chance if score is None else score for score in scores)
             found.append(Trial(Point(rate), known, lost=scores.count(None)))
         return found
@@ -56,45 +65,43 @@ class Result:
         """The score of chance."""
         return self.cell.floors.chance if self.cell.floors else 0.0
 
+    @property
+    def early_rates(self) -> set[float]:
+        """The learning rates that solved the probe early with the first seed."""
+        return {run.rate for run in self.tuning if run.seed == self.cell.options.seed and run.is_early}
+
     @cached_property
-    def next_trial(self) -> tuple[float, int] | None:
-        """The learning rate to try next and its seed; None if the choice can be made."""
+    def next_trials(self) -> list[tuple[float, int]]:
+        """The learning rates to try next, with their seeds; [] if the choice can be made."""
+        if self.cell.refused:
+            return []
         options = self.cell.options
-        if (
-            self.cell.refused
-            or (found := next_trial(self.trials, options.rates, options.edge_rate, self.chance)) is None
-        ):
-            return None
-        rate, number = found
-        return rate, options.tuning_seeds[number]
+        found = next_trials(self.trials, options.rates, self.chance, self.early_rates)
+        return [(rate, options.tuning_seeds[number]) for rate, number in found]
 
     @property
-    def contested_rates(self) -> list[float]:
-        """The learning rates that the seeds disagree on, between which a further one decides."""
-        seen_twice = [replace(trial, scores=trial.scores[:2]) for trial in self.trials if len(trial.scores) > 1]
-        return [point.rate for point in contested_points(seen_twice, 1.0, self.cell.options.rates[0])]
+    def next_jobs(self) -> list[PlannedJob]:
+        """The runs that the cell needs next: trials, or the reporting seeds once its rate is chosen."""
+        ended = {run.seed for run in self.reporting if run.status != "failed"}
+        left = [] if self.rate is None else [seed for seed in self.cell.options.reporting_seeds if seed not in ended]
+        wanted = self.next_trials or [(self.rate, seed) for seed in left if self.rate is not None]
+        return [self.cell.job(rate, seed) for rate, seed in wanted]
 
     @property
     def runs_left(self) -> tuple[int, int]:
-        """About the fewest and the most runs to come.
-
-        They are the fewest if the next rate solves the probe, and the most if none does and a further seed decides.
-        """
+        """The fewest and the most runs to come: the next ones decide the rate, or as many others as the rule allows."""
+        if not self.next_trials:
+            return len(self.next_jobs), len(self.next_jobs)
         options = self.cell.options
-        if self.next_trial is not None:
-            untried = len(options.all_rates) - len(self.trials)
-            seen_twice = sum(len(trial.scores) > 1 for trial in self.trials)
-            fewest = 2 if self.next_trial[1] == options.seed else 1
-            most = untried + max(0, NUM_FINALISTS - seen_twice) + NUM_FINALISTS
-            return fewest + options.seeds, most + options.seeds
-        reporting = options.seeds - len(self.reporting) if self.rate is not None else 0
-        decided = sum(run.seed == options.deciding_seed for run in self.tuning)
-        return reporting, reporting + len(self.contested_rates) - decided
+        fewest = len(self.next_jobs) + options.seeds
+        further = sum(len(trial.scores) - 1 for trial in self.trials)
+        most = len(options.rates) - len(self.trials) + 2 * NUM_FINALISTS - further + options.seeds
+        return fewest, max(fewest, most)
 
     @property
     def reason(self) -> str | None:
         """Why it stays empty; None: it is filled, or will be."""
-        if self.cell.refused or self.rate is not None or not self.tuning or self.next_trial is not None:
+        if self.cell.refused or self.rate is not None or not self.tuning or self.next_trials:
             return self.cell.refused
         return f"every run diverged: {next((run.error for run in self.tuning if run.error), 'unknown')}"
 
@@ -127,10 +134,11 @@ class Result:
 
     @property
     def at_edge(self) -> bool:
-        """Whether the chosen rate solved nothing and is the smallest or largest of several tried."""
-        tried = {run.rate for run in self.tuning}
+        """Whether the chosen rate solved nothing and is the last on its side, of several tried and of the options."""
         best = [run.value for run in self.tuning if run.rate == self.rate and run.value is not None]
-        return bool(best) and fmean(best) < SOLVED and len(tried) > 1 and self.rate in (min(tried), max(tried))
+        tried, rates = {run.rate for run in self.tuning}, self.cell.options.rates
+        is_last = any(self.rate == end(tried) == end(rates) for end in (min, max) if tried)
+        return bool(best) and fmean(best) < SOLVED and len(tried) > 1 and is_last
 
     @property
     def share(self) -> float | None:
@@ -163,10 +171,11 @@ def read_result(folder: Path, cell: Cell) -> Result:
     if cell.refused:
         return Result(cell)
     options = cell.options
-    tuning = _ended_runs(folder, cell, options.all_rates, (*options.tuning_seeds, options.deciding_seed))
+    tuning = _ended_runs(folder, cell, options.rates, options.tuning_seeds)
     tried = Result(cell, tuning)
-    best = chosen_trial(tried.trials, 1.0, options.rates[0]) if tried.next_trial is None else None
-    if best is None:
+    candidates = solving_trials(tried.trials, tried.early_rates) or tried.trials
+    best = chosen_trial(candidates, 1.0, options.rates[0])
+    if tried.next_trials or best is None:
         return tried
     rate = best.point.rate
     return Result(cell, tuning, rate, _ended_runs(folder, cell, [rate], options.reporting_seeds))
@@ -186,4 +195,5 @@ def _ended_run(folder: Path, cell: Cell, rate: float, seed: int) -> ProbeRun | N
     summary = record.summary if record is not None else {}  # refused before it began
     steps, seconds, size, commit = (summary.get(key) for key in (STEPS, SECONDS, "parameters", "git_commit"))
     known = value if state.status == "ok" else None
-    return ProbeRun(rate, seed, state.status, known, steps, seconds, size, commit, state.error)
+    budget = summary.get("steps", {}).get("planned")
+    return ProbeRun(rate, seed, state.status, known, steps, seconds, size, commit, state.error, budget)

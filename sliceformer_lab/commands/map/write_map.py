@@ -12,10 +12,10 @@ from typing import Any
 from sliceformer_lab.commands.compare.compare_options import repeat_command
 from sliceformer_lab.commands.compare.compare_tables import Rows, as_records, print_tables
 from sliceformer_lab.commands.compare.sentences import list_names, version_note
-from sliceformer_lab.commands.map.cells import MARGIN, NUM_FINALISTS, SOLVED
 from sliceformer_lab.commands.map.draw_map import BAG, CHANCE, draw_map, format_score, steps_shown
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.commands.map.map_results import Map, Result
+from sliceformer_lab.commands.map.rate_search import CLOSE, MARGIN, NUM_FINALISTS, SOLVED
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 from sliceformer_lab.training.results.observers import Observer
@@ -118,16 +118,16 @@ def protocol(options: MapOptions) -> str:
     seeds = f"seeds {first} to {others[-1]}" if others else f"seed {first}"
     rates = ", ".join(f"{rate:g}" for rate in options.rates)
     tried = f"rates {rates} are" if options.rates[1:] else f"rate {rates} is"
-    edge = f" {options.edge_rate:g} follows if {max(options.rates):g} was the best." if options.edge_rate else ""
     spread = "Brackets: lowest and highest seed." if others else "One seed shows no spread."
+    one, two, three = options.tuning_seeds
     return (
-        f"The learning {tried} tried in this order with seed {options.seed} and scored on validation. One that "
-        f"reaches {SOLVED:g} is tried with seed {options.seed + 1}, and ends the search if their mean does.{edge} "
-        f"Otherwise the best {NUM_FINALISTS} above chance get seed {options.seed + 1}, too; where the two seeds "
-        f"disagree, seed {options.deciding_seed} decides. A run that diverged counts as chance. The best one is "
-        f"trained again with {seeds} and scored on the test set once. All cells follow this rule; one "
-        "that is solved early has fewer trials, and its steps are those of the first rate that solves it, not of the "
-        "fastest.\n"
+        f"The learning {tried} tried with seed {one} and scored on validation: the first two, then neighbours of the "
+        f"best so far. One that reaches {SOLVED:g} within half of its steps ends the search; a later one is tried with "
+        f"seed {two}, and ends it if their mean does. Two rates at chance end it too. Otherwise the best "
+        f"{NUM_FINALISTS} get seed {two} if they are within {CLOSE:g}; where the two seeds disagree, seed {three} "
+        f"decides. A run that diverged counts as chance. The best one is trained again with {seeds} and scored on the "
+        "test set once. All cells follow this rule; one that is solved early has fewer trials, and its steps are those "
+        "of the first rate that solves it, not of the fastest.\n"
         f"{spread} Scores within the budget of steps of each probe, not at convergence. Runs that reach {SOLVED:g} "
         "stop there, so scores above it are not comparable. The rows have the order of the command. No mean over "
         "probes is taken: this is a profile, not a ranking. All rows have one width, so their parameters differ "
