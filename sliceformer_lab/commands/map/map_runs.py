@@ -16,6 +16,7 @@ from sliceformer_lab.commands.map.map_results import Map, Result, read_result
 from sliceformer_lab.commands.map.write_map import send_map, write_map
 from sliceformer_lab.runs.folder import lock_folder
 from sliceformer_lab.runs.recorded_plan import record_plan
+from sliceformer_lab.runs.sources import sources_of_options
 from sliceformer_lab.sweeps.estimate import find_costs, format_duration
 from sliceformer_lab.sweeps.queue import Launcher
 
@@ -31,6 +32,9 @@ def run(options: MapOptions, launcher: Launcher) -> None:
     cells, plans = checked_cells(options)
     with lock_folder(folder):
         operators = {plan.names.attention: operator_digest(plan.plain["attention"]) for plan in plans}
+        own: dict[str, str] = {}  # files of options and code of the user
+        for cell, plan in zip((cell for cell in cells if cell.refused is None), plans, strict=True):
+            own |= sources_of_options(cell.words, plan.plain)
         record_plan(folder / PLAN, _facts(options), {}, operators)
         for cell in cells:
             if cell.refused:
@@ -38,7 +42,7 @@ def run(options: MapOptions, launcher: Launcher) -> None:
         count = sum(cell.refused is None for cell in cells)
         log.info(f"map: {count} cells in {folder}, in rounds; if it is stopped, the same command goes on")
         try:
-            run_rounds(cells, JobsInSteps("map", folder / RUNS, launcher, modules_of(plans), {}, options.retry))
+            run_rounds(cells, JobsInSteps("map", folder / RUNS, launcher, modules_of(plans), own, options.retry))
         finally:  # a map that is stopped shows what it has
             results = {(cell.attention, cell.probe): read_result(folder / RUNS, cell) for cell in cells}
             found = Map(options, results)
