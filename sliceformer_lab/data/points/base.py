@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Processes
-from sliceformer_lab.data.cache import IDENTITY, cached_folder
+from sliceformer_lab.data.cache import IDENTITY, cached_folder, digest_of_stamps
 from sliceformer_lab.data.cached_data import CachedData, StoredSplit
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.parallel import in_order, paced
@@ -269,6 +269,11 @@ class PublishedPoints(PointData):
     published_sizes: ClassVar[dict[str, int]]
 
     download: bool = True
+
+    def stamps(self) -> str:
+        """One sha256 of the stamps of all clouds, which are files."""
+        clouds = (cloud for part, _ in self.parts().values() for cloud in part)
+        return digest_of_stamps(cloud for cloud in clouds if isinstance(cloud, Path))
 
     def is_official(self) -> tuple[bool, str]:
         found = {s: len(np.load(self.folder / f"{s}_targets.npy", mmap_mode="r")) for s in self.published_sizes}

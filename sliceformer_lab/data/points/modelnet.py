@@ -55,7 +55,8 @@ class ModelNet40(PublishedPoints):
 
     def source(self) -> dict[str, Any]:
         lists = sorted(self._shapes.glob("*.txt"))
-        return {"form": self.form, "files": by_name([*lists, *sorted(self._shapes.glob("*.h5"))])}
+        key = {"form": self.form, "files": by_name([*lists, *sorted(self._shapes.glob("*.h5"))])}
+        return key if self.form == "hdf5" else key | {"clouds": self.stamps()}
 
     def parts(self) -> dict[Stage, tuple[Clouds, np.ndarray]]:
         stages: tuple[Stage, ...] = ("train", "test")

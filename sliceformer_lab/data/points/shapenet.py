@@ -92,7 +92,8 @@ class ShapeNetPart(PublishedPoints):
         lists = [self._shapes / name for name in (*_LISTS.values(), CATEGORIES)]
         if missing := [file for file in lists if not file.is_file()]:
             raise DataError(f"{missing[0]} is missing; unpack the archive again")
-        return {"files": by_name(lists), "layout": 2}  # of the arrays in the cache folder
+        # the layout is that of the arrays in the cache folder
+        return {"files": by_name(lists), "clouds": self.stamps(), "layout": 2}
 
     def parts(self) -> dict[Stage, tuple[Clouds, np.ndarray]]:
         found: dict[Stage, tuple[Clouds, np.ndarray]] = {}

@@ -1,6 +1,5 @@
 """The 50,000 labelled film reviews of Maas et al. (2011), as word pieces and as bytes."""
 
-import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -8,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from sliceformer_lab.config.option_types import Count
-from sliceformer_lab.data.cache import stamp_of
+from sliceformer_lab.data.cache import digest_of_stamps
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
 from sliceformer_lab.data.sequences.base import SequenceSplit, SequenceStore
 from sliceformer_lab.data.sequences.text import Text, TextData, Texts, digest_texts
@@ -54,10 +53,7 @@ class Reviews(TextData):
     def source(self) -> dict[str, Any]:
         if not self.reviews.is_dir():
             fetch_unpacked(self.archive, self.path, self.inner, download=self.download, check=self.verify)
-        found = hashlib.sha256()  # of names and stamps, because reading the files takes long
-        for file in self._files():
-            found.update(f"{file.parent.name}/{file.name} {stamp_of(file)}\n".encode())
-        return {"files": found.hexdigest(), "partition": self.partition}
+        return {"files": digest_of_stamps(self._files()), "partition": self.partition}
 
     def read(self) -> Texts:
         parts: dict[Stage, list[Text]] = {"train": [], "test": []}

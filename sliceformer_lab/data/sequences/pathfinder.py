@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from sliceformer_lab.config.option_types import Count, Natural
-from sliceformer_lab.data.cache import by_name, cached_folder
+from sliceformer_lab.data.cache import by_name, cached_folder, digest_of_stamps
 from sliceformer_lab.data.sequences.base import GeneratedData, PixelData
 from sliceformer_lab.data.sequences.pathfinder_files import generate, read_images, split_sizes
 from sliceformer_lab.data.sequences.snake_board import Difficulty, SnakeOptions
@@ -59,17 +59,19 @@ class LRAPathfinder(PixelData, GeneratedData):
     def prepare(self) -> Path:
         name = f"{self.title}-{self.difficulty}"
         if self.source == "official":
-            return cached_folder(self.path, f"{name}-official", {"files": by_name(self._metadata_files())}, self._read)
+            images = digest_of_stamps(image for image, _ in self._listed_images())
+            key = {"files": by_name(self._metadata_files()), "images": images}
+            return cached_folder(self.path, f"{name}-official", key, self._read)
         options = {name: getattr(self, name) for name in ("difficulty", "num_examples", "num_distractors")}
-        key = {"generator": GENERATOR_VERSION, "size": self.side, "seed": self.generator_seed, **options}
-        return cached_folder(self.path, name, key, self._generate, continues=True)
+        drawn = {"generator": GENERATOR_VERSION, "size": self.side, "seed": self.generator_seed, **options}
+        return cached_folder(self.path, name, drawn, self._generate, continues=True)
 
     def _generate(self, folder: Path) -> None:
         options = SnakeOptions.published(self.side, self.difficulty, self.num_distractors)
         generate(folder, options, self.generator_seed, split_sizes(self.num_examples), self.processes)
 
     def _read(self, folder: Path) -> None:
-        rows = [row for file in self._metadata_files() for row in _read_list(file, self.official_folder)]
+        rows = self._listed_images()
         filled = [(image, label) for image, label in rows if image.stat().st_size]
         if len(filled) < len(rows):
             log.info(f"{self.title}: {len(rows) - len(filled):,} of {len(rows):,} images are empty files, left out")
@@ -77,6 +79,10 @@ class LRAPathfinder(PixelData, GeneratedData):
             raise DataError(f"{self.official_folder} lists {len(filled)} images, expected at least 10")
         images, labels = zip(*filled, strict=True)
         read_images(folder, list(images), list(labels), self.side)
+
+    def _listed_images(self) -> list[tuple[Path, int]]:
+        """Images and labels of all lists. Raises DataError."""
+        return [row for file in self._metadata_files() for row in _read_list(file, self.official_folder)]
 
     def _metadata_files(self) -> list[Path]:
         """The lists of images, by number. Raises DataError if there is none."""
