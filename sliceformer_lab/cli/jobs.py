@@ -73,12 +73,12 @@ def join_run(folder: Path) -> None:
 
 def _data_of(plan: RunPlan, folder: Path) -> DataModule:
     from sliceformer_lab.training.build import build_data
-    from sliceformer_lab.training.results.prediction_table import trained_names
+    from sliceformer_lab.training.results.prediction_table import read_preprocessing
 
-    if plan.mode != "eval":
+    trained = read_preprocessing(folder) if plan.mode == "eval" else None
+    if trained is None:
         return build_data(plan)
-    names = trained_names(folder)
-    return build_data(plan, classes=names.classes, targets=names.targets)
+    return build_data(plan, folder, trained[1].classes, trained[1].targets)
 
 
 def resolve_options(cfg: DictConfig) -> dict[str, Any]:

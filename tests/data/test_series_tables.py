@@ -147,6 +147,17 @@ def test_the_time_step_of_the_training_table_holds_in_all_tables(tmp_path: Path)
     np.testing.assert_array_equal(both[0], alone[0])
 
 
+def test_a_run_scored_on_another_table_reads_its_times_by_the_step_of_training(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    table(tmp_path / "a.csv", NAMES + hours("p", 1) + "q,0,b,0\n", **TIMES).save_encoder(tmp_path / "run")
+    text = NAMES + hours("r", 2) + "s,0,b,0\n"
+    alone = table(tmp_path / "b.csv", text, **TIMES)
+    scored = table(tmp_path / "b.csv", text, plan=LoadPlan(run_folder=tmp_path / "run"), **TIMES)
+    assert values(alone)["b.csv, line 2 (r)"] == [0, 2, 4, 6, 8, 10]
+    found = values(scored)["b.csv, line 2 (r)"]
+    assert found[::2] == [0, 2, 4, 6, 8, 10] and np.isnan(found[1::2]).all()
+
+
 def test_dates_without_a_zone_do_not_depend_on_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Europe/Berlin")  # whose clocks go forward at 2 o'clock
     time.tzset()

@@ -15,6 +15,7 @@ from support.plans import build_task
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.compose import preset_root
+from sliceformer_lab.data.cache import manifest
 from sliceformer_lab.encoder.series_embed import SeriesEmbedding
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training.saved.saved_run import load_run
@@ -95,6 +96,11 @@ def test_a_run_on_times_learns_numbers(tmp_path: Path) -> None:
     assert list(pd.read_csv(folder / "predictions.csv").columns) == [
         *("split", "place", "target_level", "prediction_level")
     ]
+    days = pd.read_csv(file)
+    days[days["day"].str[-1].isin(list("13579"))].to_csv(file, index=False)
+    assert main(["mode=eval", f"resume={folder}"]) == 0
+    steps = [manifest(each)["key"]["columns"].get("step") for each in (tmp_path / "data").rglob("series_csv-*")]
+    assert sorted(steps, key=str) == [86400.0, None], "the step of training holds in the changed table"
 
 
 @pytest.mark.slow

@@ -77,7 +77,14 @@ class SeriesTable(SeriesData, OwnTables):
     def source(self) -> dict[str, Any]:
         for path in self.files.values():
             check_table(path, "series", endings=ENDINGS)
-        return self.known_by({name: value for name, value in vars(self.form).items() if value is not None})
+        trained = self._trained_times
+        times = {} if trained is None else {"step": trained.step, "days": trained.days}
+        return self.known_by({name: value for name, value in vars(self.form).items() if value is not None} | times)
+
+    @cached_property
+    def _trained_times(self) -> TableLayout | None:
+        """The layout of the table that a model was trained on, whose time step holds; None: this table's own."""
+        return None if self.time_column is None or self._saved_coding is None else self._saved_coding.table
 
     def read(self) -> Iterator[Series]:
         """The series of all tables."""
@@ -88,7 +95,8 @@ class SeriesTable(SeriesData, OwnTables):
 
     @cached_property
     def _found_layout(self) -> TableLayout:
-        return find_layout(self.origin, self.form)
+        found, trained = find_layout(self.origin, self.form), self._trained_times
+        return found if trained is None else replace(found, step=trained.step, days=trained.days)
 
     def _build(self, folder: Path) -> None:
         super()._build(folder)

@@ -52,12 +52,6 @@ def read_preprocessing(folder: Path) -> tuple[DataSpec, Names] | None:
         raise RunFolderError(f"{folder / PREPROCESSING} cannot be read ({error!r})") from error
 
 
-def trained_names(folder: Path) -> Names:
-    """The classes and targets that a run was trained on, in the order of its outputs; () if it has recorded none."""
-    saved = read_preprocessing(folder)
-    return Names((), ()) if saved is None else saved[1]
-
-
 def record_predictions(
     folder: Path, task: TaskModule, data: DataModule, names: Names, predictions: PredictedSplits
 ) -> None:
