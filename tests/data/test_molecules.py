@@ -22,8 +22,8 @@ from support.plans import build_data, build_task, run
 from support.runs import small_config
 from torch.testing import assert_close
 
-from sliceformer_lab.config.compose import load_option, preset_root
-from sliceformer_lab.data.graphs import base
+from sliceformer_lab.config.compose import compose_root, load_option, preset_root
+from sliceformer_lab.data.graphs import base, smiles
 from sliceformer_lab.data.graphs.molecule import MoleculeTable
 from sliceformer_lab.data.graphs.qm9 import HARTREE
 from sliceformer_lab.data.graphs.smiles import molecule
@@ -304,15 +304,14 @@ def test_numbers_are_standardised_unless_the_task_says_no() -> None:
 
 
 @pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_a_molecule_that_takes_too_long_is_left_out_whatever_rdkit_does(
+def test_a_molecule_that_takes_too_long_is_an_error_whatever_rdkit_does(
     processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(base, "RDKIT_TIMEOUT_S", 3.0)
     monkeypatch.setattr(base, "molecule", held_by_c_code)
     data = table(tmp_path, [f"{'C' * i},{i}" for i in range(1, 8)], processes=processes)
-    data.setup()
-    assert len(data.splits["train"]) == 6
-    assert "takes RDKit more than 3 s: 1" in data.fingerprint()["note"]
+    with pytest.raises(DataError, match=r"line 4: 'CCC' takes RDKit more than 3 s; delete its row"):
+        data.setup()
     with pytest.raises(DataError, match=r"'CCC' takes RDKit more than"):
         data.encode_one("CCC")
     assert len(data.encode_one("CCCC")) == 4
@@ -330,3 +329,19 @@ def held_by_c_code(smiles: str, most_atoms: int) -> Any:
     if smiles == "CCC":
         ctypes.PyDLL(None).sleep(60)  # PyDLL keeps the lock of Python
     return molecule(smiles, most_atoms)
+
+
+def test_the_rings_of_a_molecule_that_is_too_large_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[bool] = []
+    read = smiles._rdkit().MolFromSmiles
+
+    def counted(text: str, sanitize: bool = True) -> Any:
+        parsed.append(sanitize)
+        return read(text, sanitize=sanitize)
+
+    monkeypatch.setattr(smiles._rdkit(), "MolFromSmiles", counted)
+    with pytest.raises(smiles.TooManyAtomsError):
+        molecule("C1CCCC1[H]", 4)
+    assert parsed == [False]
+    assert len(molecule("[H]C([H])([H])C[NH3+]", 3) or "") == 3, "hydrogens do not count"
+    assert molecule("C1CCCC", 4) is None, "a ring that is not closed"

@@ -37,10 +37,11 @@ from sliceformer_lab.runs.files import write_json
 
 log = logging.getLogger(__name__)
 
-RDKIT_TIMEOUT_S = 10.0  # seconds that RDKit may work on one molecule
+RDKIT_TIMEOUT_S = 60.0  # seconds after which RDKit does not return; most molecules take milliseconds
 MOLECULES_PER_CHUNK = 500  # molecules that a process converts at a time
 PLACES, SMILES = f"{IDENTITY}places", f"{IDENTITY}smiles"
 TOO_LARGE = "has more nodes than data.max_nodes"
+TOO_SLOW = "takes RDKit more than"
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ class GraphData(BucketedData):
     """Graphs with numbers or labels to predict, which a subclass makes.
 
     Graphs with more than `max_nodes` nodes are left out and counted. So are graphs that cannot be read, unless
-    `invalid=error`, which raises an error at the first of these.
+    `invalid=error`, which raises an error at the first of these. A graph that takes too long is always an error: left
+    out, it would make the splits depend on the speed of the machine.
     """
 
     facts_file = "graphs.json"
@@ -99,6 +101,8 @@ class GraphData(BucketedData):
             if isinstance(graph, Graph) and reason is None:
                 kept.append(sample)
                 graphs.append(graph)
+            elif str(reason).startswith(TOO_SLOW):
+                raise DataError(f"{sample.place}: {sample.name!r} {reason}; delete its row, or change data.max_nodes")
             elif self.invalid == "error" and reason != TOO_LARGE:
                 raise DataError(f"{sample.place}: {sample.name!r} {reason}; data.invalid=skip leaves it out")
             else:
@@ -196,7 +200,7 @@ def _make_graphs(smiles: Sequence[str], *, annotate: Callable[[Molecule], Graph]
 
 def _graph_in_time(smiles: str, annotate: Callable[[Molecule], Graph], largest: int) -> Graph | str:
     found = _time_limited(annotate, largest, RDKIT_TIMEOUT_S, os.getpid())(smiles)
-    return f"takes RDKit more than {RDKIT_TIMEOUT_S:g} s" if found is None else found
+    return f"{TOO_SLOW} {RDKIT_TIMEOUT_S:g} s" if found is None else found
 
 
 @lru_cache(maxsize=1)

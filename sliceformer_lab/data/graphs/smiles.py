@@ -57,11 +57,15 @@ def molecule(smiles: str, most_atoms: int = MAX_ATOMS) -> Molecule | None:
 
     Raises TooManyAtomsError above `most_atoms`, and DataError if RDKit is not installed.
     """
-    chem = _rdkit()
+    chem, most = _rdkit(), min(most_atoms, MAX_ATOMS)
+    if len(smiles) > most:  # an atom takes a character; the rings of a large molecule can take RDKit minutes
+        unchecked = chem.MolFromSmiles(smiles, sanitize=False)
+        if unchecked is not None and unchecked.GetNumHeavyAtoms() > most:
+            raise TooManyAtomsError
     parsed = chem.MolFromSmiles(smiles)
     if parsed is None:
         return None
-    if parsed.GetNumAtoms() > min(most_atoms, MAX_ATOMS):
+    if parsed.GetNumAtoms() > most:
         raise TooManyAtomsError
     atoms = [_positions(ATOM_FEATURES, _atom_row(atom)) for atom in parsed.GetAtoms()]
     ends, bonds = [], []
