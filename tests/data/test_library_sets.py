@@ -190,3 +190,21 @@ def test_graphs_with_their_own_splits_and_numbers_equal_those_of_the_task_zinc(t
         assert sorted(first.targets_at(list(range(8))).flatten().tolist()) == sorted(
             second.targets_at(list(range(8))).flatten().tolist()
         )
+
+
+def test_bins_of_a_feature_hold_equally_many_training_nodes(tmp_path: Path) -> None:
+    def graphs(first: int, count: int) -> list[dict[str, torch.Tensor]]:
+        ends = torch.tensor([[0, 1], [1, 0]])
+        values = first + torch.arange(count * 2, dtype=torch.float32).reshape(count, 2, 1)
+        return [{"x": x, "edge_index": ends, "y": torch.tensor([n % 2])} for n, x in enumerate(values)]
+
+    file = tmp_path / "MNISTSuperpixels" / "raw" / "MNISTSuperpixels.pt"
+    file.parent.mkdir(parents=True)
+    torch.save((graphs(0, 160), graphs(1000, 40)), file)
+    data = library("pyg", tmp_path, dataset="MNISTSuperpixels", name=None, val_fraction=0.0)
+    train, test = data.splits["train"], data.splits["test"]
+    assert isinstance(train, GraphSplit) and isinstance(test, GraphSplit)
+    assert data.spec.node_values == (32,)
+    counts = train.batch(list(range(len(train)))).inputs.flatten().bincount(minlength=32)
+    assert counts.tolist() == [10] * 32
+    assert test.batch([0, 1]).inputs.unique().tolist() == [31], "beyond all training values"

@@ -42,8 +42,9 @@ class PygData(GraphData, LibraryData):
 
     `name` is that argument of classes that hold many sets, such as TUDataset; `options` are further keywords.
     A feature of a node or an edge becomes a number for each of its values, a one-hot block one feature, and a feature
-    of more than MAX_VALUES values NUM_BINS bins of equal size. Whole numbers as targets are classes, if a graph has
-    one; 0, 1 and NaN as floating-point numbers are labels, others numbers. `targets` picks some by their place.
+    of more than MAX_VALUES values NUM_BINS bins of equal size: among the training graphs where the set has splits of
+    its own, else among all graphs, as one cache serves every split. Whole numbers as targets are classes, if a graph
+    has one; 0, 1 and NaN as floating-point numbers are labels, others numbers. `targets` picks some by their place.
     torch-geometric unpickles what it has prepared in `root`, so use no prepared files of strangers.
     """
 
@@ -94,7 +95,8 @@ class PygData(GraphData, LibraryData):
     def source(self) -> dict[str, Any]:
         chosen = None if self.targets is None else list(self.targets)
         named = {"dataset": self.dataset, "name": self.name, "options": self.options, "targets": chosen}
-        return named | ({"split_by": "train"} if self._split_option == "train" else {})  # not in older caches
+        option = self._split_option
+        return named | ({"split_by": option, "bins": "training"} if option else {})  # not in older caches
 
     def split(self, store: GraphStore, rows: np.ndarray) -> GraphSplit:
         """Classes are kept as the only target of a graph."""
@@ -116,8 +118,9 @@ class PygData(GraphData, LibraryData):
         graphs = [(stage, number, graph) for stage, part in parts for number, graph in enumerate(part)]
         self._check(graphs)
         targets = self._targets([graph.y for *_, graph in graphs])
-        nodes = _encode([_nodes_of(graph) for *_, graph in graphs])
-        edges = _encode([_edges_of(graph) for *_, graph in graphs])
+        decides = [stage in ("train", None) for stage, *_ in graphs]  # the bins of a feature
+        nodes = _encode([_nodes_of(graph) for *_, graph in graphs], decides)
+        edges = _encode([_edges_of(graph) for *_, graph in graphs], decides)
         self._sizes |= {"node_values": list(nodes.values), "edge_values": list(edges.values)}
         first_node = np.cumsum([0, *(graph.num_nodes for *_, graph in graphs)])
         first_edge = np.cumsum([0, *(graph.edge_index.shape[1] for *_, graph in graphs)])
@@ -202,19 +205,20 @@ def _edges_of(graph: Any) -> np.ndarray:
     return np.zeros((count, 1)) if graph.edge_attr is None else graph.edge_attr.reshape(count, -1).numpy()
 
 
-def _encode(parts: Sequence[np.ndarray]) -> Encoded:
-    """The features (n, F) of all graphs as numbers of values."""
+def _encode(parts: Sequence[np.ndarray], decides: Sequence[bool]) -> Encoded:
+    """The features (n, F) of all graphs as numbers of values; graphs that decide give the bins."""
     every = np.concatenate(parts)
     one_hot = every.shape[1] > 1 and every.shape[1] <= MAX_VALUES and bool(((every == 0) | (every == 1)).all())
     if one_hot and bool((every.sum(axis=1) == 1).all()):
         return Encoded((every.shape[1],), every.argmax(axis=1).astype(np.uint8)[:, None])
-    columns = [_encode_column(column) for column in every.T]
+    rows = np.repeat(decides, [len(part) for part in parts])
+    columns = [_encode_column(column, column[rows]) for column in every.T]
     return Encoded(tuple(count for count, _ in columns), np.stack([numbers for _, numbers in columns], axis=1))
 
 
-def _encode_column(column: np.ndarray) -> tuple[int, np.ndarray]:
+def _encode_column(column: np.ndarray, deciding: np.ndarray) -> tuple[int, np.ndarray]:
     values, numbers = np.unique(column, return_inverse=True)
     if len(values) > MAX_VALUES:
-        inner = np.unique(np.quantile(column, np.linspace(0, 1, NUM_BINS + 1)[1:-1]))
+        inner = np.unique(np.quantile(deciding, np.linspace(0, 1, NUM_BINS + 1)[1:-1]))
         return len(inner) + 1, np.searchsorted(inner, column, side="right").astype(np.uint8)
     return len(values), numbers.reshape(-1).astype(np.uint8)
