@@ -42,7 +42,11 @@ Texts = Mapping[Stage, list[Text]]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TextData(SequenceData):
-    """Texts with one class each, or numbers or labels. A subclass reads the texts and chooses the tokenizer."""
+    """Texts with one class each, or numbers or labels. A subclass reads the texts and chooses the tokenizer.
+
+    A tokenizer learns from the training texts before validation texts are held out from them, because one cache serves
+    every `val_fraction` and `split_seed`; never from test texts, nor from validation texts that the set comes with.
+    """
 
     content_kind = "text"
     takes_new = True

@@ -1,4 +1,4 @@
-"""Tokenizers: one id per UTF-8 byte, pieces of words learned from the training texts, or a pretrained model's."""
+"""Tokenizers: one id per UTF-8 byte, pieces of words learned from texts, or a pretrained model's."""
 
 import math
 import os
@@ -42,12 +42,12 @@ class Tokenizer(ABC):
         return False
 
     def key(self) -> dict[str, Any]:
-        """Everything that decides its ids except the training texts."""
+        """Everything that decides its ids except the texts that it learned from."""
         return {"tokens": self.kind, "vocab_size": self.vocab_size}
 
     @abstractmethod
     def train(self, texts: Sequence[str], folder: Path) -> None:
-        """Learn from the training texts and write into `folder` what `encode` needs."""
+        """Learn from texts and write into `folder` what `encode` needs."""
 
     @abstractmethod
     def encode(self, texts: Sequence[str], folder: Path) -> Iterator[np.ndarray]:
