@@ -18,7 +18,8 @@ class KernelAttention(QueryKeyAttention):
 
     The cost is linear in N, because phi(k)^T v is summed over the tokens first (Katharopoulos et al. 2020, equation 5).
     The weights are never computed, so attention dropout has no effect. A causal layer sums over the tokens up to
-    each; a subclass accepts that if its features read no later token.
+    each; a subclass accepts that if its features read no later token. Sums over many tokens pass the largest float16,
+    so they are kept as means, or in float32 where each token has a sum of its own.
     """
 
     order_sensitive = False
@@ -28,7 +29,7 @@ class KernelAttention(QueryKeyAttention):
         """Queries and keys (B, H, N, D) -> non-negative phi(q), phi(k) (B, H, N, M), finite for finite keys."""
 
     def denominator(self, total: Tensor) -> Tensor:
-        """The sums of weights (B, H, N, 1), bounded away from zero."""
+        """The sums of weights, or their means over the keys (B, H, N, 1), bounded away from zero."""
         return total
 
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
@@ -38,8 +39,17 @@ class KernelAttention(QueryKeyAttention):
         if padding is not None:
             phi_k = phi_k.masked_fill(~padding.mask[:, None, :, None], 0)
         if self.spec.causal:
-            v = F.pad(v, (0, 1), value=1)  # the last channel sums the weights
-            sums = decayed_sum(phi_q, phi_k, v, torch.zeros_like(v[:1, ..., 0]))
-            return sums[..., :-1] / self.denominator(sums[..., -1:])
-        mixed = phi_q @ (phi_k.mT @ v)
-        return mixed / self.denominator(phi_q @ phi_k.sum(dim=2)[..., None])
+            if v.dtype != torch.float16:
+                return self._causal(v, phi_q, phi_k)
+            with torch.autocast(v.device.type, enabled=False):
+                return self._causal(*(x.float() for x in (v, phi_q, phi_k))).to(v.dtype)
+        count = v.shape[2] if padding is None else padding.lengths[:, None, None, None]
+        share = torch.as_tensor(count, device=v.device).rsqrt().to(v.dtype)  # once for keys and once for sums of them
+        phi_k = phi_k * share
+        mixed = phi_q @ (phi_k.mT @ (v * share))
+        return mixed / self.denominator(phi_q @ (phi_k.sum(dim=2)[..., None] * share))
+
+    def _causal(self, v: Tensor, phi_q: Tensor, phi_k: Tensor) -> Tensor:
+        v = F.pad(v, (0, 1), value=1)  # the last channel sums the weights
+        sums = decayed_sum(phi_q, phi_k, v, torch.zeros_like(v[:1, ..., 0]))
+        return sums[..., :-1] / self.denominator(sums[..., -1:])
