@@ -83,7 +83,7 @@ class SAMSA(Attention):
     def _build_score(self) -> nn.Module:
         """The net that gives every token a score for each head. (B, N, dim) -> (B, N, H)."""
         dim = self.spec.dim
-        return nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, self.spec.num_heads))
+        return nn.Sequential(nn.Linear(dim, dim), nn.GELU(), ScoreLinear(dim, self.spec.num_heads))
 
     def forward(
         self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None, scored: Tensor | None = None
@@ -117,7 +117,7 @@ class SAMSA(Attention):
 
     def sample(self, k: Tensor, v: Tensor, scores: Tensor, padding: Padding | None = None) -> TokenSample:
         """The slots that every query attends to, from keys and values (B, N, H*D) and scores (B, N, H)."""
-        z = scores.transpose(1, 2).float()  # in 16 bits, many tokens would have equal scores
+        z = scores.transpose(1, 2).float()
         if padding is not None:
             z = z.masked_fill(~padding.mask[:, None], -torch.inf)
         gathers_only = self.hard and not self.training
@@ -185,6 +185,17 @@ class SAMSA(Attention):
         columns = sample.index[:, :, None].expand(-1, -1, bias.shape[2], -1)
         slots = F.pad(bias, (0, 2 * self.sample_size)).gather(3, columns).clamp(min=NEVER)
         return slots if filled is None else slots.masked_fill(~filled, -torch.inf)
+
+
+class ScoreLinear(nn.Linear):
+    """A linear map in the type of its weights, under autocast too: in 16 bits, many tokens would have equal scores."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, N, dim) -> (B, N, H)."""
+        if not torch.is_autocast_enabled(x.device.type):
+            return super().forward(x)
+        with torch.autocast(x.device.type, enabled=False):
+            return super().forward(x.to(self.weight.dtype))
 
 
 class _Supports(nn.Module):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import BlockInputs, LayerSpec
-from sliceformer_lab.attention.samsa import SAMSA, Mode, proxy_weights
+from sliceformer_lab.attention.samsa import SAMSA, Mode, ScoreLinear, proxy_weights
 from sliceformer_lab.config.option_types import Count, Positive
 
 MAX_DERIVATIVE = 0.25  # of the relaxation with respect to a score; reached only at temperatures below 1
@@ -80,7 +80,7 @@ class ResidualScore(nn.Module):
         super().__init__()
         self.mlp = nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, dim))
         self.norm = _RootNorm(dim)
-        self.out = nn.Linear(dim, num_heads)
+        self.out = ScoreLinear(dim, num_heads)
 
     def forward(self, x: Tensor) -> Tensor:
         scores: Tensor = self.out(x + self.norm(self.mlp(x)))
