@@ -30,7 +30,7 @@ def drop(x: Tensor, rate: float, training: bool = True) -> Tensor:
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, rate)
     kept = Kept(rate, new_seed())
-    dropped: Tensor = _Chosen.apply(x, kept.draw(x.shape), kept.factor)
+    dropped: Tensor = _Chosen.apply(x, torch.from_numpy(kept.draw(x.shape)), kept.factor)
     return dropped
 
 
@@ -66,12 +66,14 @@ class _Chosen(torch.autograd.Function):
     """x times a factor where it is kept, else 0. Its derivative is the same of the gradient."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, kept: Mask, factor: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, kept: Tensor, factor: float) -> Tensor:
         """(...) -> (...)."""
-        ctx.kept, ctx.factor = kept, factor
-        return keep(x.detach() * factor, kept)
+        ctx.save_for_backward(kept)  # as a tensor, which checkpointing drops and estimates of memory count
+        ctx.factor = factor
+        return keep(x.detach() * factor, kept.numpy())
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         """(...) -> (...)."""
-        return _Chosen.apply(grad, ctx.kept, ctx.factor), None, None
+        (kept,) = ctx.saved_tensors
+        return _Chosen.apply(grad, kept, ctx.factor), None, None
