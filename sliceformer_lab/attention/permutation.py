@@ -64,13 +64,16 @@ class PermutationAttention(Attention):
         weights = drop(bias_weights(bias, padding), self.spec.attention_dropout, self.training)
         return self.merge_heads(weights.to(v.dtype) @ self.split_heads(v))
 
-    def reference_channel(self, v: Tensor, given: BlockInputs = ALONE) -> Tensor:
+    def reference_channel(self, v: Tensor, given: BlockInputs = ALONE, mixed: Tensor | None = None) -> Tensor:
         """Channel 0 of the values to sort, whose rank order the aligned sort follows: (B, N, C) -> (B, N).
 
+        `mixed` (B, N, C) is what `mix` made of v: it has the pass's own dropout of a bias, and channel 0 in its order.
         Raises ValueError unless reference=channel0.
         """
         if not self.reference:
             raise ValueError("only an aligned sort has a reference channel; set attention.reference=channel0")
+        if mixed is not None and given.bias is not None and self.bias_formula == "sort_of_mix":
+            return mixed[..., 0]
         return self.values_to_permute(v, given)[..., 0]
 
     def maps(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:

@@ -66,10 +66,11 @@ class Encoder(nn.Module):
         """
         given = BlockInputs(padding, bias, edges, LayerState())
         x, attention = self._all_but_last(x, given), self.attentions[-1]
-        values: list[Tensor] = []
-        with attention.observed(lambda v, _: values.append(v.detach())):
+        seen: list[tuple[Tensor, Tensor]] = []
+        with attention.observed(lambda v, mixed: seen.append((v.detach(), mixed.detach()))):
             x = self._last(x, given)
-        return x, cast(ReferenceSort, attention).reference_channel(values[0], given)
+        values, mixed = seen[0]
+        return x, cast(ReferenceSort, attention).reference_channel(values, given, mixed)
 
     def pooled(
         self,

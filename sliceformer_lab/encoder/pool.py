@@ -21,8 +21,8 @@ class ReferenceSort(Protocol):
 
     reference: bool  # whether its options make it sort so
 
-    def reference_channel(self, v: Tensor, given: BlockInputs = ALONE) -> Tensor:
-        """Channel 0 of what it sorts, for values (B, N, H*D). -> (B, N)."""
+    def reference_channel(self, v: Tensor, given: BlockInputs = ALONE, mixed: Tensor | None = None) -> Tensor:
+        """Channel 0 of what it sorts, for values (B, N, H*D) and what it made of them in this pass. -> (B, N)."""
 
 
 class Pool(nn.Module):

@@ -142,3 +142,14 @@ def test_reach_of_the_shifts_is_one_sentence(options: dict[str, Any], sentence: 
     layers = [make(CSP, spec={"index": i, "depth": 2, "max_len": 16}, **options) for i in range(2)]
     found = reach_of_shifts(layers)
     assert found is None if sentence is None else re.search(sentence, str(found))
+
+
+def test_the_reference_channel_has_the_dropout_that_the_sort_had() -> None:
+    torch.manual_seed(0)
+    layer = make(CSP, reference="channel0", bias_formula="sort_of_mix", group_size=None, shift="none").train()
+    object.__setattr__(layer.spec, "attention_dropout", 0.5)
+    v, given = torch.randn(2, 12, 8), BlockInputs(bias=torch.randn(2, 2, 12, 12))
+    mixed = layer.mix(v, given=given)
+    reference = layer.reference_channel(v, given, mixed)
+    torch.testing.assert_close(reference, mixed[..., 0])
+    assert not torch.allclose(layer.reference_channel(v, given), reference), "dropout draws other masks each time"
