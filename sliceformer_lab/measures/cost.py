@@ -32,7 +32,9 @@ class Cost:
     """Operations of one call, by rules that can be checked by hand."""
 
     multiply_adds: int = 0  # in products, convolutions and Fourier transforms; elementwise arithmetic counts as 0
-    comparisons: int = 0  # n log2 n for a sort of n, n log2 k for a top-k, n - 1 for an extreme, 1 for a pair
+    # n log2 n for a sort of n, n log2 k for a top-k, log2(n + 1) to find a place among n, n - 1 for an extreme, 1 for a
+    # pair
+    comparisons: int = 0
     moves: int = 0  # elements that gather, index, scatter, roll or flip write
 
     def __add__(self, other: Cost) -> Cost:
@@ -104,6 +106,8 @@ def _comparisons(operation: Any, args: tuple[Any, ...], options: dict[str, Any],
     if operation is aten.sort:
         size = args[0].shape[options.get("dim", args[1] if len(args) > 1 else -1)]
         return round(int(args[0].numel()) * math.log2(max(size, 1)))
+    if operation is aten.searchsorted:  # by bisection: n keys have n + 1 places
+        return round(int(out.numel()) * math.log2(args[0].shape[-1] + 1))
     if operation is aten.topk:
         return round(int(args[0].numel()) * max(1.0, math.log2(max(args[1], 1))))
     if operation in _EXTREMES:

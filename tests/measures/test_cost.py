@@ -37,6 +37,10 @@ CASES: dict[str, tuple[Callable[[], object], Cost]] = {
     "N log N comparisons per channel": (lambda: x.sort(dim=1), WHOLE_SORT),
     "of a stable sort": (lambda: torch.sort(x, dim=1, stable=True, descending=True), WHOLE_SORT),
     "of an argsort": (lambda: x.mT.contiguous().argsort(), WHOLE_SORT),
+    "log2(n + 1) comparisons to find a place among n": (
+        lambda: torch.searchsorted(x[..., :7].contiguous(), x),
+        Cost(comparisons=B * N * C * 3),
+    ),
     "a comparison per pair and bound": (
         lambda: torch.stack([torch.minimum(even, odd), torch.maximum(even, odd)], dim=2),
         PAIRS,
