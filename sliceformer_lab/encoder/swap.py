@@ -99,6 +99,15 @@ class SwappedAttention(nn.Module):
         self.attention = attention
         self.kept = kept  # the old attention, unused, so that its queries and keys stay in the state
 
+    def refuse_longer(self, num_tokens: int) -> None:
+        """Raises ValueError for more tokens than the attention was built for."""
+        max_len = self.attention.spec.max_len
+        if max_len is not None and num_tokens > max_len:
+            raise ValueError(
+                f"{self.attention.name} was swapped in for at most {max_len} tokens, got {num_tokens}; give swap the "
+                "largest number as max_len"
+            )
+
 
 class TimmAttention(SwappedAttention):
     """Stands in a timm block. (B, N, C) -> (B, N, C)."""
@@ -111,6 +120,7 @@ class TimmAttention(SwappedAttention):
         """Raises ValueError for a mask, which timm's plain ViT never passes."""
         if attn_mask is not None or is_causal:
             raise ValueError("a swapped attention takes no attention mask")
+        self.refuse_longer(x.shape[1])
         dropped: Tensor = self.dropout(self.attention(x))
         return dropped
 
@@ -146,6 +156,7 @@ class TorchAttention(SwappedAttention):
         if real is not None:
             real = real == 0 if real.is_floating_point() else ~real
         x = query if self.batch_first else query.transpose(0, 1)
+        self.refuse_longer(x.shape[1])
         mixed = self.attention(x, suffix_padding(real))
         return mixed if self.batch_first else mixed.transpose(0, 1), None
 

@@ -293,3 +293,14 @@ def test_a_model_that_is_causal_by_a_keyword_only_is_refused_before_it_mixes(by_
     model.set_attn_implementation("csp") if by_name else swap(model, "csp")
     with pytest.raises(ValueError, match="CLIPAttention is causal; a swapped attention is for encoders"):
         hidden(model, ids(9))
+
+
+def test_a_swapped_attention_takes_no_more_tokens_than_it_was_built_for() -> None:
+    options: dict[str, Any] = {"img_size": 32, "patch_size": 16, "embed_dim": 24, "depth": 1, "num_heads": 3}
+    model = swap(timm.models.VisionTransformer(**options, dynamic_img_size=True), "csp").eval()
+    assert model(torch.randn(1, 3, 32, 32)).shape == (1, 1000)
+    with pytest.raises(ValueError, match=r"csp was swapped in for at most 5 tokens, got 17; give swap .* as max_len"):
+        model(torch.randn(1, 3, 64, 64))
+    layer = swap(nn.TransformerEncoderLayer(24, 3, batch_first=True), "csp", max_len=5)
+    with pytest.raises(ValueError, match="at most 5 tokens, got 6"):
+        layer(torch.randn(1, 6, 24))
