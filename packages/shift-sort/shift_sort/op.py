@@ -58,7 +58,10 @@ def shift_sort_index(
     reference: bool = False,
 ) -> Tensor:
     """The token that each output slot of `shift_sort` is read from: (B, N, C) -> (B, N, C) int64, -1 on padding."""
-    return _real_source(v, _case(*_normalised(v, steps, lengths, descending, group_size), reference))
+    arguments = _normalised(v, steps, lengths, descending, group_size)
+    if v.numel() == 0:
+        return v.new_empty(v.shape, dtype=torch.int64)
+    return _real_source(v, _case(*arguments, reference))
 
 
 def _real_source(v: Tensor, case: Case) -> Tensor:
