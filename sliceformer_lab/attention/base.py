@@ -130,6 +130,8 @@ class Attention(nn.Module, ABC):
                 "projects these itself has no place for it; choose mha or csp"
             )
         self.spec = spec
+        if spec.rope:
+            self.order_sensitive = True
         self.head_dim = max(1, round(inner_mult * spec.width / spec.num_heads))
         self.width = spec.num_heads * self.head_dim  # channels that `mix` sees, H * D
         self.qk_width = (qk_width or self.width) if self.needs_qk else 0  # channels of queries, and of keys

@@ -38,8 +38,8 @@ class SlicedReLU(QueryKeyAttention):
         scores: Literal["per_token", "published"] = "per_token",
     ) -> None:
         super().__init__(spec)
-        self.order_sensitive = scores == "published"
-        self.accepts_padding = scores != "published"
+        self.accepts_padding = scores != "published"  # whose scores mix tokens
+        self.order_sensitive = spec.rope or not self.accepts_padding
         heads, width = spec.num_heads, self.qk_width
         self.variant = variant
         self.score: nn.Module = nn.Linear(width, heads, bias=False)
@@ -65,7 +65,7 @@ class SlicedReLU(QueryKeyAttention):
 
     def _inputs(self, x: Tensor) -> Tensor:
         """(B, H, N, D) -> (B, N, H*D); the published code forgets to exchange heads and tokens."""
-        return x.flatten(1).view(len(x), x.shape[2], -1) if self.order_sensitive else self.merge_heads(x)
+        return x.flatten(1).view(len(x), x.shape[2], -1) if not self.accepts_padding else self.merge_heads(x)
 
     def _relu(self, v: Tensor, s: Tensor, t: Tensor, real: Tensor, count: Tensor) -> Tensor:
         (s, s_var), (t, t_var) = (_centred(x, real, count) for x in (s, t))
