@@ -11,18 +11,18 @@ from support.runs import SMALL
 import sliceformer_lab
 from sliceformer_lab.errors import LabError
 
-QUICK = ("encoder.depth=1", "data.limit_train=64")
+QUICK = (*SMALL[:-2], "data.limit_train=64", "optim.epochs=1")
 
 
 def test_a_run_starts_from_python_and_is_returned(tmp_path: Path) -> None:
-    one = sliceformer_lab.run(*SMALL[:-2], *QUICK, "optim.epochs=1", folder=tmp_path / "run 1")
+    one = sliceformer_lab.run(*QUICK, folder=tmp_path / "run 1")
     assert one.summary["status"] == "ok" and one.folder == tmp_path / "run 1"
     with pytest.raises(LabError, match="did you mean csp"):
         sliceformer_lab.run("attention=cps", folder=tmp_path / "other")
 
 
 def test_a_sweep_from_python_is_a_table_with_its_failed_jobs_and_goes_on(tmp_path: Path) -> None:
-    words = (*SMALL[:-2], *QUICK, "optim.epochs=1", "optim.lr=0.002,1e30")
+    words = (*QUICK, "optim.lr=0.002,1e30")
     table = sliceformer_lab.sweep(*words, folder=tmp_path / "sweep")
     assert table["status"].tolist() == ["ok", "diverged"] and table["optim.lr"].tolist() == ["0.002", "1e+30"]
     assert table["test/accuracy"].notna().tolist() == [True, False]

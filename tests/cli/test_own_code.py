@@ -101,7 +101,7 @@ OWN = {
     "task/mine": "# @package _global_\n# Digits of my own.\ndefaults: [digits]\ntask:\n  _target_: my_lab.Task\n"
     "data:\n  _target_: my_lab.Data\nblock:\n  _target_: my_lab.Block\n",
 }
-SMALL = ("encoder=tiny", "data.limit_train=64", "data.limit_eval=64", "optim.warmup_steps=1")
+SMALL = ("encoder=tiny", "encoder.depth=2", "data.limit_train=64", "data.limit_eval=64", "optim.warmup_steps=1")
 ALLOW = "allow_targets=[my_lab.]"
 
 Lab = Callable[..., int]

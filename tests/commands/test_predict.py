@@ -26,7 +26,7 @@ from sliceformer_lab.training.results.predicted import Row
 from sliceformer_lab.training.results.prediction_table import PREPROCESSING, write_table
 from sliceformer_lab.training.saved.saved_run import Run, load_run
 
-ONE = ("optim.epochs=1", "data.limit_train=null", "data.num_workers=0")
+ONE = ("optim.epochs=1", "data.num_workers=0")
 
 
 def trained(folder: Path, *overrides: str) -> Run:

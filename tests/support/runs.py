@@ -25,17 +25,21 @@ from sliceformer_lab.training.saved.saved_run import load_run
 
 SMALL = (
     "encoder=tiny",
+    "encoder.depth=2",
     "attention=mha",
     "callbacks=minimal",
     "pictures=false",
     "reference=null",
+    "data.limit_eval=64",
     "data.limit_train=128",
     "optim.epochs=2",
 )
 TINY = (
     "encoder=tiny",
+    "encoder.depth=2",
     "optim.epochs=1",
     "data.limit_train=64",
+    "data.limit_eval=64",
     "callbacks=minimal",
     "pictures=false",
     "reference=null",

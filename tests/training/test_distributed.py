@@ -57,7 +57,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     outputs = tmp_path_factory.mktemp("distributed") / "with spaces, and = signs"
     (outputs.parent / "unhappy.py").write_text(UNHAPPY)
     unhappy = ("allow_targets=[unhappy.]", "+callbacks.last={_target_: unhappy.Unhappy}")
-    rates = ("-m", "optim.lr=0.002,1e30,0.003", "optim.warmup_steps=0", "optim.epochs=3")
+    rates = ("-m", "optim.lr=0.002,1e30,0.003", "optim.warmup_steps=0", "optim.epochs=3", "data.limit_eval=null")
     process = start(outputs, *rates, *unhappy, "callbacks=default", "attention=csp")
     printed, errors = process.communicate(timeout=MAX_SECONDS)
     return Sweep(process.returncode, printed, errors, sorted(file.parent for file in outputs.rglob("summary.json")))

@@ -25,7 +25,8 @@ LONG = 1e4  # seconds of a run whose tenth is enough for any model here
 
 def digits(folder: Path, *words: str) -> tuple[RunPlan, Any, Any, dict[str, dict[str, torch.Tensor]]]:
     """Plan, data and task of a digits run, and predictions with the ids and targets that references read."""
-    plan = check_config(small_config("task=digits", "data.limit_train=600", f"paths.data={folder}", *words))
+    sizes = ("data.limit_train=600", "data.limit_eval=null")
+    plan = check_config(small_config("task=digits", *sizes, f"paths.data={folder}", *words))
     data = build.build_data(plan)
     task = build.build_task(plan, data.spec)
     data.setup()

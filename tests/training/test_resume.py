@@ -27,9 +27,9 @@ from sliceformer_lab.training.results import summary as summaries
 from sliceformer_lab.training.saved.saved_run import load_run
 
 NOISY = (  # all users of random numbers: dropout, drop path, Mixup, augmentation, workers, shuffling
-    *("task=cifar10", "data.verify=false", "data.limit_train=null", "data.num_workers=2", "data.batch_size=16"),
+    *("task=cifar10", "data.verify=false", "data.num_workers=2", "data.batch_size=16"),
     *("encoder.dropout=0.1", "encoder.embed_dropout=0.1", "encoder.drop_path=0.2", "task.mixup=0.4"),
-    *("optim.epochs=4", "optim.lr=0.001", "optim.interval=step", "optim.warmup_steps=3", "trainer.log_every_n_steps=1"),
+    *("optim.epochs=3", "optim.lr=0.001", "optim.interval=step", "optim.warmup_steps=3", "trainer.log_every_n_steps=1"),
 )
 
 

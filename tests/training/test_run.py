@@ -32,6 +32,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "callbacks=default",
         "pictures=true",
         "callbacks.throughput.warmup_batches=1",
+        "data.limit_eval=null",
         "trainer.log_every_n_steps=1",
     )
     run(small_config(*options, "optim.epochs=3", "data.split_seed=4", "tags=[a, b]"), folder)
@@ -174,7 +175,7 @@ def test_test_set_is_scored_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(ImageClassification, "test_step", counting)
     run(small_config(), tmp_path)
-    assert sorted(seen) == list(range(299))
+    assert len(seen) == len(set(seen)) == 64
     assert not [name for name in load_run(tmp_path).metrics if name.startswith("test")]
 
 
