@@ -13,7 +13,7 @@ from support.fake_gpu import FakeGPU
 from support.plans import build_data, build_task
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.compose import compose_job, compose_root, load_option, option_names, preset_job
+from sliceformer_lab.config.compose import compose_job, compose_root, load_option, option_names
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import MODEL_NODES, ConfigError, build_object
 from sliceformer_lab.data.spec import DataSpec
@@ -49,8 +49,8 @@ KINDS = ("lra_retrieval", "modelnet40", "peptides_func", "shapenet_part", "zinc"
 def chosen_attentions(task: str) -> list[str]:
     """The attentions that learn a step of a task.
 
-    All of them learn a grid of fixed size and texts of any length; a third learns each other kind of data, another
-    third each time, and a few each of them; further tasks of a kind have two.
+    All of them learn a grid of fixed size and texts of any length; a fifth learns each other kind of data, another
+    fifth each time, and a few each of them; further tasks of a kind have two.
     """
     names = option_names("attention")
     if task in ("digits", "text_csv"):
@@ -58,7 +58,7 @@ def chosen_attentions(task: str) -> list[str]:
     if task not in KINDS:
         return ["mha", "csp"]
     turn = KINDS.index(task)
-    return [name for i, name in enumerate(names) if name in FEW or (i + turn) % 3 == 0]
+    return [name for i, name in enumerate(names) if name in FEW or (i + turn) % len(KINDS) == 0]
 
 
 def small_batch(task: str, folder: Path) -> tuple[DataSpec, Batch]:
@@ -82,7 +82,7 @@ def check_learns(model: TaskModule, batch: Batch, name: str) -> None:
 def check_small_scale(task: str, spec: DataSpec) -> None:
     """A run at the small scale has known options, builds, and sees all its examples; on the meta device."""
     config = compose_job([f"task={task}", "scale=small", "attention=mha"])
-    assert set(config["data"]) == set(preset_job(f"task={task}")["data"])
+    assert set(config["data"]) == set(task_modules.data_node(task))
     is_own = task.endswith(("_csv", "_folder")) or task in ("torchvision", "pyg", "text_lm")  # sizes are read from disk
     config["data"] |= {name: "unused" for name in ("root", "file") if name in config["data"]}
     data = build_data(config)

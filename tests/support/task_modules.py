@@ -61,7 +61,7 @@ SMALL = {
 
 
 @cache
-def _data_node(task: str) -> dict[str, Any]:
+def data_node(task: str) -> dict[str, Any]:
     """The options of a task's data."""
     return dict(compose_root([f"task={task}"])["data"])
 
@@ -79,7 +79,7 @@ def ready(task: str, root: Path, plan: LoadPlan | None = None, **options: Any) -
     places = {"root": str(root), "cache": str(root.with_name(f"{root.name}_cache"))} | (
         {"file": str(root / small["file"])} if "file" in small else {}
     )
-    node = deepcopy(_data_node(task))
+    node = deepcopy(data_node(task))
     wanted = EVERYWHERE | small | options | places
     known = {key: value for key, value in wanted.items() if key in node}
     return prepared(cast(DataModule, build_object(node | known, *([plan] if plan else []), where="data")))
