@@ -25,6 +25,7 @@ import callbacks, conf, tasks
 assert tasks.MINE and callbacks.MINE and conf.MINE
 from sliceformer_lab.__main__ import main
 small = ["encoder=tiny", "optim.epochs=1", "data.limit_train=64", "data.limit_eval=64", "callbacks=minimal"]
+small += ["pictures=false", "reference=null"]
 code = main([*small, "hydra.run.dir=run"])
 from sliceformer_lab import load_run
 model = load_run("run").model
