@@ -14,7 +14,15 @@ from sliceformer_lab.callbacks.average import MovingAverage
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.training.saved.saved_run import load_run
 
-EMA = ("attention=csp", "callbacks=ema", "callbacks.ema.decay=0.9", "optim.epochs=3", "data.limit_train=256")
+EMA = ("attention=csp", "callbacks=ema", "callbacks.ema.decay=0.9", "optim.epochs=3", "data.batch_size=32")
+
+
+@pytest.fixture(scope="module")
+def averaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of three epochs that nothing stopped."""
+    folder = tmp_path_factory.mktemp("runs") / "averaged"
+    run(small_config(*EMA, "callbacks.early_stop.patience_share=0.99"), folder)
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -35,17 +43,19 @@ def test_an_average_of_early_weights_is_warned_of(
     assert bool(caplog.text) == bool(warning) and all(part in caplog.text for part in warning)
 
 
-def test_the_scored_weights_are_the_average_and_the_shifts_those_of_training(tmp_path: Path) -> None:
-    run(small_config(*EMA), tmp_path / "run")
-    checkpoint = read_checkpoint(tmp_path / "run" / "checkpoints" / "best.ckpt")
+def test_the_scored_weights_are_the_average_and_the_shifts_those_of_training(averaged: Path) -> None:
+    checkpoint = read_checkpoint(averaged / "checkpoints" / "best.ckpt")
     average, last = checkpoint["state_dict"], checkpoint["current_model_state"]
     assert not torch.equal(average["head.weight"], last["head.weight"])
-    found = load_run(tmp_path / "run")
+    found = load_run(averaged)
     torch.testing.assert_close(found.model.state_dict()["head.weight"], average["head.weight"])
-    summary = read_summary(tmp_path / "run")
-    assert summary["options"]["callbacks"] == {"early_stop": {"patience_share": 0.3}, "ema": {"decay": 0.9, "every": 1}}
-    run(small_config(*EMA, "mode=eval"), tmp_path / "run")
-    again = json.loads((tmp_path / "run" / "eval.json").read_text())["metrics"]
+    summary = read_summary(averaged)
+    assert summary["options"]["callbacks"] == {
+        "early_stop": {"patience_share": 0.99},
+        "ema": {"decay": 0.9, "every": 1},
+    }
+    run(small_config(*EMA, "callbacks.early_stop.patience_share=0.99", "mode=eval"), averaged)
+    again = json.loads((averaged / "eval.json").read_text())["metrics"]
     assert again["val/accuracy"] == pytest.approx(summary["best"]["value"], abs=1e-6)
     batch = found.data.splits["test"].batch(list(range(20)))
     with torch.inference_mode():
@@ -55,10 +65,9 @@ def test_the_scored_weights_are_the_average_and_the_shifts_those_of_training(tmp
     )
 
 
-def test_a_run_stopped_while_scoring_is_scored_with_the_average(tmp_path: Path) -> None:
+def test_a_run_stopped_while_scoring_is_scored_with_the_average(averaged: Path, tmp_path: Path) -> None:
     config = small_config(*EMA, "callbacks.early_stop.patience_share=0.99")
-    run(config, tmp_path / "whole")
     with stopped_at(None, hook="on_test_start"):
-        run(config, tmp_path / "stopped")
-    run(config, tmp_path / "stopped")
-    assert_equal_runs(tmp_path / "whole", tmp_path / "stopped")
+        run(config, tmp_path)
+    run(config, tmp_path)
+    assert_equal_runs(averaged, tmp_path)

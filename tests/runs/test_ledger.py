@@ -10,7 +10,8 @@ from sliceformer_lab.__main__ import main
 from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.runs.ledger import changed_options, options_that_count, read_ledger
 
-TINY = ("task=digits", "attention=identity", "encoder=tiny", "optim.epochs=1", "data.limit_train=64")
+TINY = ("attention=identity", "encoder=tiny", "encoder.depth=1", "optim.epochs=1", "callbacks=minimal")
+DIGITS = (*TINY, "pictures=false", "reference=null", "data.limit_train=64", "data.limit_eval=64")
 
 CHANGES: dict[tuple[str, ...], list[str]] = {  # words -> the options that count
     (): [],
@@ -22,7 +23,7 @@ CHANGES: dict[tuple[str, ...], list[str]] = {  # words -> the options that count
 
 
 def test_training_and_scoring_again_count_and_a_run_without_a_test_score_does_not(tmp_path: Path) -> None:
-    words = [*TINY, "optim.warmup_steps=0", "callbacks=minimal", "pictures=false", "reference=null"]
+    words = [*DIGITS, "optim.warmup_steps=0"]
     places = [f"paths.data={tmp_path / 'data'}", f"paths.outputs={tmp_path / 'out'}"]
     assert main([*words, *places, "score_test=false"]) == 0
     assert read_ledger(tmp_path / "data") == []
@@ -43,8 +44,7 @@ def test_the_same_test_examples_are_one_test_set_wherever_they_are_read_from(tmp
         table = tmp_path / f"{name}.csv"
         lines = [f"{word} {number},{word}" for word in ("good", "bad") for number in range(rows)]
         table.write_text("\n".join(["text,label", *lines]))
-        words = ["task=text_csv", "data.tokens=bytes", f"data.file={table}", "attention=identity", "encoder=tiny"]
-        words += ["optim.epochs=1", "callbacks=minimal", "pictures=false", "reference=null"]
+        words = [*TINY, "task=text_csv", "data.tokens=bytes", f"data.file={table}", "pictures=false", "reference=null"]
         places = [f"paths.data={tmp_path / name}", f"paths.outputs={tmp_path / 'out'}"]
         assert main([*words, *places]) == 0
         digests += [one.test_digest for one in read_ledger(tmp_path / name)]

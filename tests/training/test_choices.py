@@ -109,7 +109,7 @@ def test_warmup_share_is_a_share_of_all_steps() -> None:
 
 def test_training_stops_when_validation_no_longer_improves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    stopping = ("callbacks=early_stop", "callbacks.early_stop.patience_share=0.2", "optim.epochs=20", "optim.lr=1e-9")
+    stopping = ("callbacks=early_stop", "callbacks.early_stop.patience_share=0.2", "optim.epochs=10", "optim.lr=1e-9")
     run(small_config(*stopping, "optim.warmup_steps=0"), tmp_path / "run")
     summary = read_summary(tmp_path / "run")
     assert summary["status"] == "ok" and summary["best"]["epoch"] == 0
@@ -125,17 +125,27 @@ def test_training_stops_when_validation_no_longer_improves(tmp_path: Path, caplo
         (True, 0.0, "32-true", "bfloat16 changes the loss"),
     ],
 )
-def test_precision_is_chosen_by_processor_and_loss_and_recorded_by_its_value(
+def test_precision_is_chosen_by_processor_and_loss(
     amx: bool, limit: float, precision: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    info = tmp_path / "cpuinfo"
+    on_processor(amx, limit, tmp_path / "cpuinfo", monkeypatch)
+    plan, (choice,) = choices_of("trainer.precision=auto")
+    assert choice.option == "trainer.precision" and reason in choice.reason
+    assert plan.plain["trainer"]["precision"] == choice.value == precision
+
+
+def on_processor(amx: bool, limit: float, info: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets precision be chosen as on a processor with AMX or without, by a limit of the change of the loss."""
     info.write_text(f"flags : fpu avx512f {'amx_bf16 amx_tile' if amx else 'avx512_bf16'}\n", encoding="utf-8")
     monkeypatch.setattr("sliceformer_lab.training.choices.PROCESSOR", info)
     monkeypatch.setattr("sliceformer_lab.training.choices.MAX_LOSS_CHANGE", limit)
+
+
+def test_a_chosen_precision_is_recorded_by_its_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_processor(True, MAX_LOSS_CHANGE, tmp_path / "cpuinfo", monkeypatch)
     run(small_config("trainer.precision=auto"), tmp_path / "run")
     summary = read_summary(tmp_path / "run")
-    (choice,) = summary["choices"]
-    assert choice["option"] == "trainer.precision" and reason in choice["reason"]
-    assert read_config(tmp_path / "run")["trainer"]["precision"] == precision
-    assert summary["options"]["trainer"]["precision"] == precision
-    assert [start["precision"] for start in summary["starts"]] == [precision]
+    assert [choice["option"] for choice in summary["choices"]] == ["trainer.precision"]
+    assert read_config(tmp_path / "run")["trainer"]["precision"] == "bf16-mixed"
+    assert summary["options"]["trainer"]["precision"] == "bf16-mixed"
+    assert [start["precision"] for start in summary["starts"]] == ["bf16-mixed"]

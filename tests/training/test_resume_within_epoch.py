@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from sliceformer_lab.sweeps.fork_server import fork_server
 
 EVERY_STEP = "callbacks.checkpoints.every_minutes=0"
 NOISE = ("encoder.dropout=0.1", "encoder.embed_dropout=0.1", "encoder.drop_path=0.2", "trainer.log_every_n_steps=1")
+MIXED = ("task.mixup=0.4", "data.batch_size=16")
 STEPS = ("optim.epochs=null", "optim.steps=12", "optim.val_every=5", "data.batch_size=16", *NOISE)
 
 
@@ -59,7 +61,7 @@ def config_of(name: str, root: Path, *more: str) -> dict[str, Any]:
     small, files = RUNS[name], root / name.split()[0]
     if not files.exists():
         small.write(files)
-    places = (f"data.root={files}", f"paths.data={root / 'cache'}", "reference=null", "data.limit_train=null")
+    places = (f"data.root={files}", f"paths.data={root / 'cache'}", "reference=null", "data.limit_train=64")
     return small_config("encoder=tiny", *small.options, *places, "optim=adam_cosine", "optim.epochs=2", *NOISE, *more)
 
 
@@ -85,6 +87,17 @@ def test_run_stopped_within_an_epoch_equals_an_uninterrupted_one(name: str, tmp_
     assert second["status"] == "ok"
 
 
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The folder of a run with these options that nothing stopped; the same options are trained once."""
+    return cache(lambda *options: trained(options, tmp_path_factory.mktemp("runs") / "whole"))
+
+
+def trained(options: tuple[str, ...], folder: Path) -> Path:
+    run(small_config(*options), folder)
+    return folder
+
+
 @pytest.mark.parametrize(
     ("options", "batch", "saved"),
     [
@@ -93,20 +106,21 @@ def test_run_stopped_within_an_epoch_equals_an_uninterrupted_one(name: str, tmp_
         ),
         pytest.param(STEPS, 4, 9, id="second stretch of five steps", marks=pytest.mark.slow),
         pytest.param((*STEPS, "optim.accumulate=2"), 4, 7, id="steps and accumulation"),
-        pytest.param(("task.mixup=0.4", "data.batch_size=16"), 1, 9, id="first batch of an epoch"),
+        pytest.param(MIXED, 1, 9, id="first batch of an epoch"),
     ],
 )
-def test_place_in_an_epoch_is_a_whole_step(options: tuple[str, ...], batch: int, saved: int, tmp_path: Path) -> None:
-    config = small_config(*NOISE, "reference=null", *options)
-    run(config, tmp_path / "whole")
-    summary = stopped_and_resumed(config, tmp_path / "stopped", 1, batch)
+def test_place_in_an_epoch_is_a_whole_step(
+    options: tuple[str, ...], batch: int, saved: int, uninterrupted: Callable[..., Path], tmp_path: Path
+) -> None:
+    summary = stopped_and_resumed(small_config(*NOISE, *options), tmp_path, 1, batch)
     assert summary["starts"][1]["from_step"] == saved
-    assert_equal_runs(tmp_path / "whole", tmp_path / "stopped")
+    assert_equal_runs(uninterrupted(*NOISE, *options), tmp_path)
 
 
-def test_signal_saves_the_place_and_the_run_goes_on_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = small_config(*NOISE, "data.batch_size=16", "reference=null")
-    run(config, tmp_path / "whole")
+def test_signal_saves_the_place_and_the_run_goes_on_from_it(
+    uninterrupted: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small_config(*NOISE, *MIXED)
     receive = Guard.on_before_backward
 
     def signalled(self: Guard, trainer: Trainer, module: LightningModule, loss: Any) -> None:
@@ -117,10 +131,10 @@ def test_signal_saves_the_place_and_the_run_goes_on_from_it(tmp_path: Path, monk
     with monkeypatch.context() as patch:
         patch.setattr(Guard, "on_before_backward", signalled)
         with pytest.raises(Interrupted, match="in epoch 1, step 11; continue with resume="):
-            run(config, tmp_path / "stopped")
-    assert read_checkpoint(tmp_path / "stopped" / "checkpoints" / "last.ckpt")["global_step"] == 11
-    run(config, tmp_path / "stopped")
-    assert_equal_runs(tmp_path / "whole", tmp_path / "stopped")
+            run(config, tmp_path)
+    assert read_checkpoint(tmp_path / "checkpoints" / "last.ckpt")["global_step"] == 11
+    run(config, tmp_path)
+    assert_equal_runs(uninterrupted(*NOISE, *MIXED), tmp_path)
 
 
 def test_another_number_of_processes_is_refused(tmp_path: Path) -> None:
