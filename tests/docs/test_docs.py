@@ -41,23 +41,24 @@ def commands(pages: Sequence[Path] = PAGES) -> list[str]:
     return list(found)
 
 
-def composed(command: str) -> dict[str, Any] | None:
-    """The configuration that a command starts from, of a sweep its first job; None for help pages."""
+def compose(command: str) -> None:
+    """Composes the configuration that a command starts from, of a sweep one job of each kind; no help pages."""
     register_resolvers()
     words = shlex.split(command)[3:]
     if "--help" in words:
-        return None
+        return
     if OF_OUR_STUDIES in words:
         with with_conf_folders([ROOT / OF_OUR_STUDIES]):
-            return composed(command.replace(f"--config-dir {OF_OUR_STUDIES} ", ""))
+            compose(command.replace(f"--config-dir {OF_OUR_STUDIES} ", ""))
+        return
     words = [word for word in words if word not in ("--cfg", "job", "my_conf")]
     name = words.pop(0) if words and words[0] in COMMANDS else "config"
     options = [word for word in words if not word.startswith(("-", *NOT_COMPOSED))]
     if name in COMMANDS:
         options = load(name).own_words(load(name).overrides(options))
-    elif is_sweep(options, "-m" in words) and (plan := plan_sweep(options, multirun="-m" in words)):
-        options = list(plan.jobs[0].words)
-    return compose_root(["attention=csp" if word in EXAMPLES else word for word in options], name)
+    elif is_sweep(options, "-m" in words) and plan_sweep(options, multirun="-m" in words):
+        return
+    compose_root(["attention=csp" if word in EXAMPLES else word for word in options], name)
 
 
 OF_STUDIES = [pytest.param(line, marks=pytest.mark.slow) for line in commands() if line not in commands(FOR_USERS)]
@@ -65,7 +66,7 @@ OF_STUDIES = [pytest.param(line, marks=pytest.mark.slow) for line in commands() 
 
 @pytest.mark.parametrize("command", [*commands(FOR_USERS), *OF_STUDIES])
 def test_command_composes(command: str) -> None:
-    composed(command)
+    compose(command)
 
 
 def test_readme_has_commands_of_every_kind() -> None:
