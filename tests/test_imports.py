@@ -7,6 +7,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -98,10 +99,15 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
+@cache  # three tests read every module
+def parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
 def imports(source: str) -> set[str]:
     """Every module or name that a source imports, wherever in it, by its dotted name. `permute` has relative ones."""
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -203,7 +209,7 @@ def test_a_crossing_is_caught(name: str, source: str) -> None:
 
 def test_no_module_asserts() -> None:
     found = {
-        name: [node.lineno for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Assert)]
+        name: [node.lineno for node in ast.walk(parsed(file.read_text())) if isinstance(node, ast.Assert)]
         for name, file in MODULES.items()
     }
     assert {name: lines for name, lines in found.items() if lines} == {}
