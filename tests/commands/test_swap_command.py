@@ -235,7 +235,7 @@ def test_a_verdict_compares_the_swap_with_controls_healed_alike_by_layers(
 def test_a_verdict_that_was_stopped_in_a_control_goes_on_to_the_same_numbers(
     call: Callable[..., int], labelled: Path, tmp_path: Path, fail_after: Callable[[int], Any]
 ) -> None:
-    words = [f"labelled.file={labelled}", "attention=csp", "controls=[random_permutation]"]
+    words = [f"labelled.file={labelled}", "labelled.limit=60", "attention=csp", "controls=[random_permutation]"]
     assert call(*words, f"output={tmp_path / 'whole'}") == 0
     with fail_after(2 * 14 + 4):  # 14 steps a stage
         assert call(*words) == 1
