@@ -90,12 +90,14 @@ def test_run_stopped_within_an_epoch_equals_an_uninterrupted_one(name: str, tmp_
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """The folder of a run with these options that nothing stopped; the same options are trained once."""
-    return cache(lambda *options: trained(options, tmp_path_factory.mktemp("runs") / "whole"))
 
+    @cache
+    def trained(*options: str) -> Path:
+        folder = tmp_path_factory.mktemp("runs") / "whole"
+        run(small_config(*options), folder)
+        return folder
 
-def trained(options: tuple[str, ...], folder: Path) -> Path:
-    run(small_config(*options), folder)
-    return folder
+    return trained
 
 
 @pytest.mark.parametrize(
