@@ -36,7 +36,8 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 @pytest.fixture(scope="module")
 def run(train: Callable[..., Path]) -> Path:
     """A run of CSP and Sliceformer on a few digits."""
-    return train("attention=hybrid", "attention.pattern=[csp,sliceformer]", "data.limit_train=64", "data.limit_eval=64")
+    few = ("data.limit_train=64", "data.limit_eval=64")
+    return train("attention=hybrid", "attention.pattern=[csp,sliceformer]", "encoder.depth=2", *few)
 
 
 def images(count: int) -> torch.Tensor:
@@ -243,7 +244,7 @@ def test_decomposed_operator_equals_the_operator(
 
 @pytest.mark.parametrize(
     ("group_size", "longest_network", "sorts"),
-    [(2, 0, 0), (4, 0, 0), (None, 0, 1), (None, 12, 1), (2, 13, 0), (3, 13, 0), (None, 13, 0)],
+    [(2, 0, 0), (4, 0, 0), (None, 12, 1), (3, 13, 0), (None, 13, 0)],
 )
 def test_small_groups_and_networks_are_exported_without_a_sort_and_all_tokens_without_a_stable_one(
     group_size: int | None, longest_network: int, sorts: int
@@ -263,8 +264,7 @@ def test_small_groups_and_networks_are_exported_without_a_sort_and_all_tokens_wi
     torch.testing.assert_close(plain.module()(v), Mixer()(v), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("group_size", [1, 2, 4])
-@pytest.mark.parametrize("factor", [1, 2])
+@pytest.mark.parametrize(("group_size", "factor"), [(1, 1), (2, 1), (4, 1), (2, 2)])
 def test_shifts_by_steps_of_a_buffer_are_exported_as_slices_and_by_computed_steps_as_a_gather(
     group_size: int, factor: int
 ) -> None:
