@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from support import image_modules, official_files, official_graphs, official_points, series_files
 from support.plans import prepared
 
-from sliceformer_lab.config.compose import compose_root
+from sliceformer_lab.config.compose import preset_root
 from sliceformer_lab.config.schema import build_object
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.probes.generators import PROBES
@@ -60,10 +59,9 @@ SMALL = {
 }
 
 
-@cache
 def data_node(task: str) -> dict[str, Any]:
-    """The options of a task's data."""
-    return dict(compose_root([f"task={task}"])["data"])
+    """The options of a task's data as its file says them, composed once; they are not to be changed."""
+    return dict(preset_root(f"task={task}")["data"])
 
 
 EVERYWHERE = {"download": False, "verify": False, "num_workers": 0}
