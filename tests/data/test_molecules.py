@@ -22,7 +22,7 @@ from support.plans import build_data, build_task, run
 from support.runs import small_config
 from torch.testing import assert_close
 
-from sliceformer_lab.config.compose import compose_root, load_option, preset_root
+from sliceformer_lab.config.compose import load_option, preset_root
 from sliceformer_lab.data.graphs import base, smiles
 from sliceformer_lab.data.graphs.molecule import MoleculeTable
 from sliceformer_lab.data.graphs.qm9 import HARTREE
