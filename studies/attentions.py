@@ -107,7 +107,8 @@ MATRIX = """\
 {names}
 
 The other tasks and blocks take these. `task.bias=false` makes a task that passes a pairwise bias take all. Each task
-has its own encoder here; blocks and rotary positions were tried on `digits`, graph blocks on `zinc` with `task.bias=false`.
+has its own encoder here; blocks and rotary positions were tried on `digits`, graph blocks on `zinc` with
+`task.bias=false`.
 """
 
 
