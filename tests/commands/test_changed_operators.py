@@ -65,7 +65,9 @@ def test_an_audit_against_a_changed_operator_is_refused(code: Path, tmp_path: Pa
     launcher = WrittenRuns(lambda words: (0.9 if words["attention"] == "csp" else 0.8) + int(words["seed"]) / 9e4)
     audit(tmp_path, launcher, against=("changing",), seeds=3)
     code.write_text(CODE.replace("flip(1)", "flip(2)"))
-    with pytest.raises(ConfigError, match=r"holds results of audit that differs in the code of changing; choose"):
+    with pytest.raises(
+        ConfigError, match=r"holds results of audit that differs in own_files, the code of changing; choose"
+    ):
         audit(tmp_path, launcher, against=("changing",), seeds=3)
 
 

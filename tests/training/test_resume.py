@@ -130,7 +130,7 @@ def test_resume_with_another_precision_or_code_is_recorded_and_says_so(
 ) -> None:
     with stopped_at(1):
         run(small_config(), tmp_path)
-    monkeypatch.setattr(summaries, "git_commit", lambda: "0123456789ab")
+    monkeypatch.setattr(summaries, "code_version", lambda config: "0123456789ab")
     with caplog.at_level("WARNING"):
         run(small_config("trainer.precision=bf16-mixed"), tmp_path)
     assert "trainer.precision=bf16-mixed continues a run that was trained with 32-true" in caplog.text

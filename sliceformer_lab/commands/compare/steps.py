@@ -49,13 +49,15 @@ def run(word: str, options: CompareOptions, launcher: Launcher) -> None:
     rows, refused = checked_rows(options)
     plan = rows[0].plan
     wanted, task, data = goal(plan), plan.names.task, sources_of(plan.plain)
+    own_files: dict[str, str] = {}  # options and code of the user
     for row in rows:
-        data |= sources_of_options(row.words, row.plan.plain)
+        own_files |= sources_of_options(row.words, row.plan.plain)
     with lock_folder(folder):
         metric = f"test/{wanted.monitor}"
         margin = default_margin(options, task, metric)
         own = {row.name: row.own_rate for row in rows}
         facts = {"task": task, "own_rates": own, "data": digests_of(data)}
+        facts |= {"own_files": digests_of(own_files)} if own_files else {}
         operators = {row.name: operator_digest(row.plan.plain["attention"]) for row in rows}
         declaration = declare(folder, word, options, metric, margin, facts, operators)
         log.info(
@@ -68,7 +70,8 @@ def run(word: str, options: CompareOptions, launcher: Launcher) -> None:
         parameters = solve_ways(rows) if "params" in options.axes else None
         times = give_equal_time(rows, folder / TIMES, options) if "time" in options.axes else None
         scores = ExampleScores(plan)
-        jobs = JobsInSteps(word, folder / RUNS, launcher, modules_of(row.plan for row in rows), data, options.retry)
+        modules = modules_of(row.plan for row in rows)
+        jobs = JobsInSteps(word, folder / RUNS, launcher, modules, data | own_files, options.retry)
         runs = Rounds(rows, wanted, options, jobs, scores)
         tuning = runs.tune()
         ways = runs.choose_ways(tuning)
