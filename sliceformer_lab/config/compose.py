@@ -7,7 +7,7 @@ Nothing here imports torch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import cache
 from importlib.resources import files
@@ -129,6 +129,23 @@ def load_option(group: str, name: str, overrides: Sequence[str] = ()) -> dict[st
     Raises ConfigError for an unknown option and for an override that is not key=value.
     """
     return deepcopy(_composed(group, name, tuple(overrides), conf_folders()))
+
+
+def load_options(group: str) -> dict[str, dict[str, Any]]:
+    """The node of each option of a group, as `load_option`, without those of the user that cannot be composed.
+
+    They are composed at once, which takes a fifth of the time of all one by one.
+    """
+    names = option_names(group)
+    try:
+        config = _compose([f"+{group}@option_{number}={name}" for number, name in enumerate(names)], None)
+    except HydraException:
+        found = {}
+        for name in names:
+            with suppress(ConfigError):
+                found[name] = load_option(group, name)
+        return found
+    return {name: plain_values(config[f"option_{number}"]) for number, name in enumerate(names)}
 
 
 @cache  # composing takes as long as building a small model

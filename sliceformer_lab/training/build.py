@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from pytorch_lightning.accelerators import AcceleratorRegistry
 
 from sliceformer_lab.attention.base import Attention
 from sliceformer_lab.config.checked import ModelNodes, RunPlan
-from sliceformer_lab.config.compose import load_option, option_names
+from sliceformer_lab.config.compose import load_options
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import CheckedNode, ConfigError
 from sliceformer_lab.data.base import DataModule
@@ -115,7 +116,7 @@ def check_compatibility(model: ModelNodes, data: DataSpec, *, passes_bias: bool,
     for reason, fits in needs:
         for kind in _kinds(model.attention):
             if not fits(kind):
-                able = [name for name in option_names("attention") if _all_fit(name, fits)]
+                able = [name for name, node in load_options("attention").items() if _all_fit(node, fits)]
                 raise ConfigError(
                     f"{reason}, which {kind.__name__} cannot take; attentions that can: {', '.join(able)}"
                 )
@@ -126,9 +127,9 @@ def _kinds(layers: Iterable[CheckedNode]) -> list[type[Attention]]:
     return list(dict.fromkeys(layer.target for layer in layers))
 
 
-def _all_fit(name: str, fits: Callable[[type[Attention]], bool]) -> bool:
-    """Whether the layers of an option fit. False for an option of the user whose code is not allowed."""
+def _all_fit(attention: Mapping[str, Any], fits: Callable[[type[Attention]], bool]) -> bool:
+    """Whether the layers of an option's node fit. False for an option of the user whose code is not allowed."""
     try:
-        return all(map(fits, _kinds(attention_nodes(load_option("attention", name)))))
+        return all(map(fits, _kinds(attention_nodes(attention))))
     except ConfigError:
         return False

@@ -14,7 +14,15 @@ from sliceformer_lab.attention.contract import make_spec
 from sliceformer_lab.attention.fnet import FNet
 from sliceformer_lab.attention.identity import Identity
 from sliceformer_lab.attention.mha import MHA
-from sliceformer_lab.config.compose import CONF_DIR, load_option, preset_job, preset_root, with_conf_folders
+from sliceformer_lab.config.compose import (
+    CONF_DIR,
+    load_option,
+    load_options,
+    option_names,
+    preset_job,
+    preset_root,
+    with_conf_folders,
+)
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import ConfigError
 
@@ -77,3 +85,15 @@ def test_every_fault_of_a_hybrid_is_named_at_the_place_the_user_wrote_it() -> No
         "fnt: fnt is not in the pattern",
     ):
         assert f"attention.options.{place}" in str(refused.value)
+
+
+def test_all_options_of_a_group_at_once_are_those_one_by_one_without_what_cannot_be_composed(tmp_path: Path) -> None:
+    whole = load_options("attention")
+    assert [*whole] == option_names("attention")
+    assert all(whole[name] == load_option("attention", name) for name in ("csp", "hybrid", "samsa_published", "mha"))
+    (tmp_path / "attention").mkdir()
+    (tmp_path / "attention" / "broken.yaml").write_text("defaults: [nowhere]\n")
+    (tmp_path / "attention" / "mine.yaml").write_text("defaults: [csp]\ngroup_size: 3\n")
+    with with_conf_folders([tmp_path]):
+        found = load_options("attention")
+    assert {*found} - {*whole} == {"mine"} and found["mine"]["group_size"] == 3
