@@ -111,6 +111,7 @@ class Attention(nn.Module, ABC):
     maps_heads: bool = False  # `mix` multiplies the values of a head, however many channels it has, by one matrix
     counts_steps: bool = False  # a forward pass in training changes a buffer, so it must not be repeated
     random_evaluation: bool = False  # evaluation draws random numbers too, as in a published code
+    mixes_prefix: bool = True  # a token in front of a grid, such as a class token, receives something of the patches
     order_sensitive: bool = True  # a permutation of the tokens changes more than the order of the outputs
     complexity: str  # of `mix`, in N tokens, C channels, G group size ...; an operator of quadratic cost names N^2
     source: ClassVar[str]  # paper and equation

@@ -56,6 +56,7 @@ class CSP(PermutationAttention):
         self.descending = order == "descend"
         steps = partial(self._steps, shift, shift_window)
         self.grid = GridShift(spec, steps) if grid else None
+        self.mixes_prefix = self.grid is None
         self.register_buffer("steps", None if grid or shift == "none" else steps(spec.max_len), persistent=False)
         self.register_buffer("directions", self._random_directions() if order == "random" else None)
 

@@ -29,6 +29,7 @@ class CSPCausal(PermutationAttention):
 
     accepts_bias = False
     accepts_causal = True
+    mixes_prefix = False  # each token reads earlier ones
     complexity = "N C log G"
     source = "ours"
     steps: Tensor  # (C,) int64

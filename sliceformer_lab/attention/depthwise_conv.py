@@ -27,6 +27,7 @@ class DepthwiseConv(Attention):
     def __init__(self, spec: LayerSpec, *, kernel_size: Count = 3) -> None:
         super().__init__(spec)
         self.patches = PatchGrid(spec)
+        self.mixes_prefix = not self.patches.num_prefix
         if kernel_size % 2 == 0:
             raise ValueError(f"kernel_size must be odd, got {kernel_size}")
         if spec.causal and spec.grid is not None:

@@ -13,6 +13,7 @@ class Identity(Attention):
     maps_channels = True
     accepts_causal = True
     order_sensitive = False
+    mixes_prefix = False
     complexity = "0"
     source = "control"
 

@@ -26,6 +26,7 @@ class Pooling(Attention):
     def __init__(self, spec: LayerSpec, *, kernel_size: Count = 3, subtract_input: bool = True) -> None:
         super().__init__(spec)
         self.patches = PatchGrid(spec)
+        self.mixes_prefix = not self.patches.num_prefix
         if kernel_size % 2 == 0:
             raise ValueError(f"kernel_size must be odd, got {kernel_size}")
         self.window = (kernel_size if spec.grid else 1, kernel_size)

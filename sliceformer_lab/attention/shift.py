@@ -51,6 +51,7 @@ class Shift(Attention):
             raise ValueError(f"fill=circular shifts along the sequence; steps={steps} shifts rows and columns")
         self.fill = fill
         right, down = self._steps(steps, n_div)
+        self.mixes_prefix = not self.on_grid and (fill == "circular" or min(right) < 0)  # the first token has no left
         self.order_sensitive = any((*right, *down))  # fewer than n_div channels do not move
         self.register_buffer("steps", torch.tensor(right), persistent=False)
         self.register_buffer("rows", torch.tensor(down), persistent=False)

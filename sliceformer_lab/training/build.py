@@ -86,6 +86,11 @@ def build_model(node: CheckedNode, model: ModelNodes, data: DataSpec) -> TaskMod
     arguments = {"model": dict(model.plain), "data": asdict(data), **node.options}  # that every checkpoint holds
     task.optim.freeze_layers(task)
     task.save_hyperparameters(arguments, logger=False)  # loggers have the run's whole configuration
+    if node.options.get("pool") == "cls" and not any(layer.mixes_prefix for layer in task.encoder.attentions):
+        log.warning(
+            "WARNING: no attention gives the class token anything of the other tokens; unless its block does, the "
+            "model predicts the same for every input; task.pool=mean reads all tokens"
+        )
     if data.unordered and any(attention.order_sensitive for attention in task.encoder.attentions):
         log.info(
             f"{data.name}: this attention depends on the order of tokens, but the points have none; "
