@@ -324,17 +324,16 @@ class DataModule(LightningDataModule, ABC):
 
     def _loader(self, stage: Stage, batch_size: int) -> SeededLoader:
         split, training = self.splits[stage], stage == "train"
-        if not training:
-            batch_size = evaluation_batch_size(len(split), batch_size)
+        size = batch_size if training else evaluation_batch_size(len(split), batch_size)
         return SeededLoader(
             split,
-            batch_size=batch_size,
+            batch_size=size,
             sampler=(self.train_sampler if training else PassSampler)(
                 split,
                 shuffle=training,
                 place=self._place if training else None,
                 new_seed=self._pass_seed,
-                batch_size=batch_size,
+                batch_size=size,
                 pool_share=self.pool_share,
                 accumulate=self.plan.accumulate if training else 1,
                 steps_per_epoch=self.plan.steps_between_scores if training else None,
