@@ -112,7 +112,7 @@ class Attention(nn.Module, ABC):
     counts_steps: bool = False  # a forward pass in training changes a buffer, so it must not be repeated
     random_evaluation: bool = False  # evaluation draws random numbers too, as in a published code
     mixes_prefix: bool = True  # a token in front of a grid, such as a class token, receives something of the patches
-    order_sensitive: bool = True  # a permutation of the tokens changes more than the order of the outputs
+    order_sensitive: bool = True  # without rope, a permutation of the tokens changes more than the order of the outputs
     complexity: str  # of `mix`, in N tokens, C channels, G group size ...; an operator of quadratic cost names N^2
     source: ClassVar[str]  # paper and equation
     deviation: ClassVar[str] = ""  # known differences of the published code
@@ -131,8 +131,6 @@ class Attention(nn.Module, ABC):
                 "projects these itself has no place for it; choose mha or csp"
             )
         self.spec = spec
-        if spec.rope:
-            self.order_sensitive = True
         self.head_dim = max(1, round(inner_mult * spec.width / spec.num_heads))
         self.width = spec.num_heads * self.head_dim  # channels that `mix` sees, H * D
         self.qk_width = (qk_width or self.width) if self.needs_qk else 0  # channels of queries, and of keys
@@ -141,6 +139,11 @@ class Attention(nn.Module, ABC):
         self.key = self._projection(spec.dim, self.qk_width, spec.value_bias) if self.needs_qk else None
         self.out = self._projection(self.width, spec.dim, spec.out_bias)
         self._observers: list[Observer] = []
+
+    @property
+    def depends_on_order(self) -> bool:
+        """Whether a permutation of the tokens changes more than the order of the outputs, with rope as configured."""
+        return self.spec.rope or self.order_sensitive
 
     def _projection(self, inputs: int, outputs: int, bias: bool) -> nn.Module:
         return nn.Linear(inputs, outputs, bias=bias) if self.spec.project else nn.Identity()

@@ -44,9 +44,7 @@ class BigBird(QueryKeyAttention):
         super().__init__(spec)
         self.block_size = block_size
         self.num_blocks = -(-self.max_len // block_size)
-        self.order_sensitive = (
-            spec.rope or self.num_blocks > 4 + num_random
-        )  # with fewer blocks, each attends to all others
+        self.order_sensitive = self.num_blocks > 4 + num_random  # with fewer blocks, each attends to all others
         self.register_buffer("random_blocks", _draw(spec.num_heads, self.num_blocks, num_random))
 
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:

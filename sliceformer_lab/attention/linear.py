@@ -23,7 +23,7 @@ class Linear(KernelAttention):
 
     def __init__(self, spec: LayerSpec) -> None:
         super().__init__(spec)
-        self.order_sensitive = spec.rope or spec.causal
+        self.order_sensitive = spec.causal
 
     def features(self, q: Tensor, k: Tensor, padding: Padding | None) -> tuple[Tensor, Tensor]:
         """(B, H, N, D) queries and keys -> their features (B, H, N, D), all positive."""

@@ -30,7 +30,7 @@ class Lion(KernelAttention):
     def __init__(self, spec: LayerSpec, *, mask: Literal["lit", "decay"] = "lit") -> None:
         super().__init__(spec)
         self.decays = mask == "decay"
-        self.order_sensitive = spec.rope or spec.causal or self.decays
+        self.order_sensitive = spec.causal or self.decays
         if self.decays:
             self.decay = nn.Parameter(torch.randn(spec.num_heads))  # sigmoid of it is lambda
 

@@ -35,7 +35,7 @@ class Local(QueryKeyAttention):
         super().__init__(spec)
         self.block_size = block_size
         self.stride = None if block_layout == "contiguous" else self._published_stride()
-        self.order_sensitive = spec.rope or 1 < (self.stride or block_size) < (spec.max_len or block_size + 1)
+        self.order_sensitive = 1 < (self.stride or block_size) < (spec.max_len or block_size + 1)
 
     def _published_stride(self) -> int:
         if self.spec.max_len is None:

@@ -44,9 +44,7 @@ class Longformer(QueryKeyAttention):
         super().__init__(spec)
         self.back, self.ahead, self.num_global = back, ahead, num_global
         self.block_size = min(_LARGEST_BLOCK, back + 1 + ahead)
-        self.order_sensitive = (
-            spec.rope or num_global > 0 or spec.max_len is None or spec.max_len > min(back, ahead) + 1
-        )
+        self.order_sensitive = num_global > 0 or spec.max_len is None or spec.max_len > min(back, ahead) + 1
         owns = num_global > 0 and spec.project
         self.maps_heads = not owns  # rows of global tokens act on values of their own
         self.global_query = self._projection(spec.dim, self.width, spec.value_bias) if owns else None

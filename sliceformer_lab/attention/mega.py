@@ -47,7 +47,7 @@ class Mega(QueryKeyAttention):
             self.complexity = "N C G"
         self.laplace = function == "laplace"
         self.chunk_size = chunk_size
-        self.order_sensitive = spec.rope or relative_bias or (chunk_size or math.inf) < (spec.max_len or math.inf)
+        self.order_sensitive = relative_bias or (chunk_size or math.inf) < (spec.max_len or math.inf)
         self.relative_bias = self._distances() if relative_bias else None
 
     def _distances(self) -> nn.Parameter:

@@ -38,7 +38,7 @@ class MHA(Attention):
         self, spec: LayerSpec, *, qk_norm: bool = False, gate: bool = False, times_tokens: bool = False
     ) -> None:
         super().__init__(spec)
-        self.order_sensitive = spec.rope or spec.causal
+        self.order_sensitive = spec.causal
         if (qk_norm or gate) and not spec.project:
             raise ValueError(
                 "qk_norm and gate need mha's own projections, which this block replaces; set both to false"

@@ -54,7 +54,7 @@ class Reformer(QueryKeyAttention):
             raise ValueError("wrap=true needs the last chunk of the longest sequence; set max_len or wrap=false")
         self.num_buckets, self.chunk_length = num_buckets, chunk_length
         self.wrap, self.same_bucket_only = wrap, same_bucket_only
-        self.order_sensitive = spec.rope or spec.max_len is None or spec.max_len > chunk_length
+        self.order_sensitive = spec.max_len is None or spec.max_len > chunk_length
         del self.key  # queries are keys
         self.register_buffer("rotations", torch.randn(num_hashes, self.head_dim, num_buckets // 2))
 

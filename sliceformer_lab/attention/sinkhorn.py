@@ -36,7 +36,7 @@ class Sinkhorn(QueryKeyAttention):
         super().__init__(spec)
         self.block_size, self.num_iters, self.temperature = block_size, num_iters, temperature
         num_blocks = -(-self.max_len // block_size)
-        self.order_sensitive = spec.rope or num_blocks > 1
+        self.order_sensitive = num_blocks > 1
         # without bias, because the normalisation cancels it; one block needs no sort
         self.sort = nn.Linear(self.head_dim, num_blocks, bias=False) if num_blocks > 1 else None
 

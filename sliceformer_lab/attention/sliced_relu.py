@@ -39,7 +39,7 @@ class SlicedReLU(QueryKeyAttention):
     ) -> None:
         super().__init__(spec)
         self.accepts_padding = scores != "published"  # whose scores mix tokens
-        self.order_sensitive = spec.rope or not self.accepts_padding
+        self.order_sensitive = not self.accepts_padding
         heads, width = spec.num_heads, self.qk_width
         self.variant = variant
         self.score: nn.Module = nn.Linear(width, heads, bias=False)

@@ -44,7 +44,7 @@ class Sparse(QueryKeyAttention):
         if num_summary >= block_size:
             raise ValueError(f"num_summary must be within 0..block_size-1 = {block_size - 1}, got {num_summary}")
         self.block_size, self.num_summary, self.causal, self.cls_open = block_size, num_summary, causal, cls_open
-        self.order_sensitive = spec.rope or causal or spec.max_len is None or spec.max_len > block_size
+        self.order_sensitive = causal or spec.max_len is None or spec.max_len > block_size
 
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""

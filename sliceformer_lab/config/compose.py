@@ -234,16 +234,19 @@ def _compose(overrides: Sequence[str], config_name: str | None) -> DictConfig:
 
 
 def own_option_files(overrides: Sequence[str], config_name: str = "config") -> list[Path]:
-    """The files of `with_conf_folders` that such a job is composed of, with those that they start from, sorted.
+    """The files of plugins and of `with_conf_folders` that such a job is composed of, sorted.
+
+    They include those that a chosen option starts from.
 
     Raises Hydra's errors.
     """
-    if not _named_too:
+    folders = conf_folders()[1:]
+    if not folders:
         return []
     with _own_hydra():
         loader = GlobalHydra.instance().config_loader()
         used = loader.compute_defaults_list(config_name, [*search_path(), *overrides], RunMode.RUN).defaults
-    files = {folder / f"{part.config_path}.yaml" for folder in _named_too for part in used}
+    files = {folder / f"{part.config_path}.yaml" for folder in folders for part in used}
     return sorted(file for file in files if file.is_file())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
+from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,10 +48,22 @@ def _plugin(name: str, package: str) -> Plugin:
 
 def package_folders(package: str) -> list[Path]:
     """The folders of an importable package; [] if there is no such package."""
-    if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", package):
-        return []
-    try:
-        spec = find_spec(package)
-    except (ImportError, ValueError):
-        return []
+    spec = _spec(package)
     return [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
+
+
+def package_files(package: str) -> list[Path]:
+    """The Python files of a top-level package or module, which is not imported; [] if there is none."""
+    spec = _spec(package)
+    if folders := package_folders(package):
+        return sorted(file for folder in folders for file in folder.rglob("*.py"))
+    return [Path(spec.origin)] if spec is not None and spec.has_location and spec.origin else []
+
+
+def _spec(package: str) -> ModuleSpec | None:
+    if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", package):
+        return None
+    try:
+        return find_spec(package)
+    except (ImportError, ValueError):
+        return None

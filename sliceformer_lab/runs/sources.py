@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
 from sliceformer_lab.config.compose import load_option, option_names, own_option_files
 from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.config.plain_checks import own_paths
+from sliceformer_lab.config.plugins import package_files, plugins
 from sliceformer_lab.config.schema import allowed_too
 from sliceformer_lab.errors import ConfigError, DataError
 from sliceformer_lab.runs.commit import git_commit
@@ -60,11 +60,12 @@ def code_version(config: Mapping[str, Any]) -> str | None:
 
 
 def _own_code(config: Mapping[str, Any]) -> list[Path]:
-    """The Python files of the allowed packages that the nodes of a configuration name."""
-    members = {name: load_option("attention", name) for name in _hybrid_members(config)} if allowed_too() else {}
+    """The Python files of the allowed packages and plugins that the nodes of a configuration name."""
+    allowed = (*allowed_too(), *(f"{plugin.package}." for plugin in plugins()))
+    members = {name: load_option("attention", name) for name in _hybrid_members(config)} if allowed else {}
     targets = named_targets({**config, **members})
-    own = {target.split(".")[0] for target in targets if target.startswith(allowed_too())}
-    return [file for package in sorted(own) for file in _files_of_package(package)]
+    own = {target.split(".")[0] for target in targets if target.startswith(allowed)}
+    return [file for package in sorted(own) for file in package_files(package)]
 
 
 def _hybrid_members(config: Mapping[str, Any]) -> list[str]:
@@ -72,14 +73,6 @@ def _hybrid_members(config: Mapping[str, Any]) -> list[str]:
     attention = config.get("attention")
     pattern = attention.get("pattern") if isinstance(attention, dict) else None
     return sorted({*option_names("attention")}.intersection(map(str, pattern))) if isinstance(pattern, list) else []
-
-
-def _files_of_package(name: str) -> list[Path]:
-    """The Python files of a package or module that need not be imported; none if it cannot be found."""
-    spec = PathFinder.find_spec(name)
-    if spec is None or spec.submodule_search_locations is None:
-        return [Path(spec.origin)] if spec is not None and spec.origin is not None else []
-    return sorted(file for folder in spec.submodule_search_locations for file in Path(folder).rglob("*.py"))
 
 
 def named_targets(node: Any) -> Iterator[str]:

@@ -91,7 +91,7 @@ def build_model(node: CheckedNode, model: ModelNodes, data: DataSpec) -> TaskMod
             "WARNING: no attention gives the class token anything of the other tokens; unless its block does, the "
             "model predicts the same for every input; task.pool=mean reads all tokens"
         )
-    if data.unordered and any(attention.order_sensitive for attention in task.encoder.attentions):
+    if data.unordered and any(attention.depends_on_order for attention in task.encoder.attentions):
         log.info(
             f"{data.name}: this attention depends on the order of tokens, but the points have none; "
             "data.order=hilbert sorts them along a curve"

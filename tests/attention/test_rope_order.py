@@ -20,5 +20,5 @@ def test_an_attention_with_rope_says_that_it_depends_on_the_order(name: str) -> 
     spec = LayerSpec(dim=16, num_heads=2, max_len=8, rope=True)
     layer = build_layer(load_option("attention", name), spec).eval()
     x, order = torch.randn(1, 8, 16), torch.randperm(8)
-    assert layer.order_sensitive
+    assert layer.depends_on_order
     assert not torch.allclose(layer(x[:, order]), layer(x)[:, order], atol=1e-6)

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from support.other_process import run_python
 
+from sliceformer_lab.cli.arguments import open_arguments
+from sliceformer_lab.cli.run_sweep import planned_sweep
+from sliceformer_lab.cli.train import train_command
 from sliceformer_lab.config.compose import CONF_DIR, option_names
 from sliceformer_lab.config.plugins import plugins
 from sliceformer_lab.config.schema import ConfigError
@@ -70,3 +73,30 @@ def test_a_plugin_that_is_not_one_is_named(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.undo()
     plugins.cache_clear()
     assert plugins() == before
+
+
+def test_a_sweep_with_edited_code_or_options_of_a_plugin_is_another_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info, code = tmp_path / "theirs-1.dist-info", tmp_path / "their_code"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[sliceformer_lab.plugins]\nmine = their_code\n")
+    option, module = code / "conf" / "attention" / "theirs.yaml", code / "__init__.py"
+    option.parent.mkdir(parents=True)
+    option.write_text("_target_: their_code.Theirs\n")
+    module.write_text("one = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    plugins.cache_clear()
+    try:
+        with open_arguments(train_command(), ["-m", "attention=theirs", "seed=0,1"]) as arguments:
+            folders = []
+            for file in (None, option, module):
+                if file is not None:
+                    file.write_text(file.read_text() + "# edited\n")
+                folders.append(plan.folder if (plan := planned_sweep(arguments)) else None)
+    finally:
+        monkeypatch.undo()
+        plugins.cache_clear()
+    assert None not in folders and len({*folders}) == 3

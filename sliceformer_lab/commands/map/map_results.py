@@ -12,7 +12,7 @@ from sliceformer_lab.commands.compare.search import Point, Trial, chosen_trial
 from sliceformer_lab.commands.compare.trials_of_rows import record_of
 from sliceformer_lab.commands.map.cells import Cell, Floors
 from sliceformer_lab.commands.map.map_options import MapOptions
-from sliceformer_lab.commands.map.rate_search import EARLY, NUM_FINALISTS, SOLVED, next_trials, solving_trials
+from sliceformer_lab.commands.map.rate_search import EARLY_SHARE, NUM_FINALISTS, SOLVED, next_trials, solving_trials
 from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.sweep import PlannedJob
 
@@ -37,7 +37,7 @@ class ProbeRun:
     @property
     def is_early(self) -> bool:
         """Whether it reached .99 within a part of its steps."""
-        return self.steps is not None and self.budget is not None and self.steps <= EARLY * self.budget
+        return self.steps is not None and self.budget is not None and self.steps <= EARLY_SHARE * self.budget
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from statistics import fmean
 from sliceformer_lab.commands.compare.search import Trial, contested_points
 
 SOLVED = 0.99  # of validation; equals optim.stop_at of conf/optim/probe.yaml
-EARLY = 0.5  # of the steps: a rate that solves the probe within them with one seed needs no second
+EARLY_SHARE = 0.5  # of the steps: a rate that solves the probe within them with one seed needs no second
 MARGIN = 0.02  # a score this near to a floor counts as that floor
-CLOSE = 0.05  # a rate this near to the best one may be better with another seed
+MAX_BEHIND = 0.05  # a rate this near to the best one may be better with another seed
 NUM_FINALISTS = 2  # learning rates at most that get a second tuning seed
 
 
@@ -42,7 +42,7 @@ def next_trials(
         return [(untried[0], 0)]
     if is_at_chance:
         return []
-    finalists = [best, *(rate for rate in others if known[rate] >= known[best] - CLOSE)][:NUM_FINALISTS]
+    finalists = [best, *(rate for rate in others if known[rate] >= known[best] - MAX_BEHIND)][:NUM_FINALISTS]
     has_seconds = any(len(values) > 1 for values in scores.values())
     if (len(finalists) > 1 or has_seconds) and (seconds := [(rate, 1) for rate in finalists if len(scores[rate]) == 1]):
         return seconds

@@ -15,7 +15,7 @@ from sliceformer_lab.commands.compare.sentences import list_names, version_note
 from sliceformer_lab.commands.map.draw_map import BAG, CHANCE, draw_map, format_score, steps_shown
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.commands.map.map_results import Map, Result
-from sliceformer_lab.commands.map.rate_search import CLOSE, MARGIN, NUM_FINALISTS, SOLVED
+from sliceformer_lab.commands.map.rate_search import MARGIN, MAX_BEHIND, NUM_FINALISTS, SOLVED
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 from sliceformer_lab.training.results.observers import Observer
@@ -124,7 +124,7 @@ def protocol(options: MapOptions) -> str:
         f"The learning {tried} tried with seed {one} and scored on validation: the first two, then neighbours of the "
         f"best so far. One that reaches {SOLVED:g} within half of its steps ends the search; a later one is tried with "
         f"seed {two}, and ends it if their mean does. Two rates at chance end it too. Otherwise the best "
-        f"{NUM_FINALISTS} get seed {two} if they are within {CLOSE:g}; where the two seeds disagree, seed {three} "
+        f"{NUM_FINALISTS} get seed {two} if they are within {MAX_BEHIND:g}; where the two seeds disagree, seed {three} "
         f"decides. A run that diverged counts as chance. The best one is trained again with {seeds} and scored on the "
         "test set once. All cells follow this rule; one that is solved early has fewer trials, and its steps are those "
         "of the first rate that solves it, not of the fastest.\n"
