@@ -83,6 +83,7 @@ docs: $(STAMP) ## write the tables and the figure of the README and of docs/
 	$(BIN)/python studies/depth.py
 	$(BIN)/python studies/attentions.py
 	$(BIN)/python studies/gpu_kernels.py
+	$(BIN)/python studies/gpu_tiles.py
 	$(BIN)/python studies/goals_page.py
 	$(BIN)/python studies/training_page.py
 	$(BIN)/python studies/leaderboard.py

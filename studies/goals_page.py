@@ -37,17 +37,19 @@ def read(device: str) -> Results | None:
 
 
 def keep(folders: Sequence[Path]) -> list[str]:
-    """Write results/goals_DEVICE.json from benchmarks of one machine -> a line for each goal that became slower.
+    """Write results/goals_DEVICE.json from benchmarks of one machine -> lines on goals not measured or now slower.
 
-    Raises SystemExit if a goal has no measurement in the folders.
+    Raises SystemExit if the folders measure no goal.
     """
     contents = [json.loads((folder / "results.json").read_text(encoding="utf-8")) for folder in folders]
     first = contents[0]
     device = first["options"]["device"]
     rows = [SpeedRow(**row) for content in contents for row in content["rows"]]
     found = verdicts(goals_for(device), rows)
-    if missing := {str(goal) for goal in goals_for(device)} - {one.goal for one in found}:
-        raise SystemExit(f"no measurement of {sorted(missing)[0]}, nor of {len(missing) - 1} other goals")
+    if not found:
+        raise SystemExit(f"{folders[0]}: no measurement of a goal of {device}")
+    measured = {one.goal for one in found}
+    missing = [f"not measured: {goal}" for goal in goals_for(device) if str(goal) not in measured]
     before = read(device)
     now = {
         "options": first["options"],
@@ -56,7 +58,7 @@ def keep(folders: Sequence[Path]) -> list[str]:
         "rows": [{key: getattr(row, key) for key in KEPT} for row in rows],
     }
     write_json(RESULTS / f"goals_{device}.json", now)
-    return [] if before is None else slower(before, now)
+    return missing + ([] if before is None else slower(before, now))
 
 
 def slower(before: Results, now: Results) -> list[str]:
@@ -92,8 +94,8 @@ def _row(goal: Goal, columns: Sequence[Column], measured: Mapping[tuple[str, str
 
 def _machine(found: Results | None) -> str:
     if found is None:
-        how = "[gpu.md](../studies/gpu.md) says how to measure"
-        return f"No GPU has run this yet; the limits are estimates for an H200. {how}."
+        how = "[gpu.md](gpu.md) says how"
+        return f"Not measured yet. {how}."
     facts, options = found["machine"], found["options"]
     met = sum(one["met"] for one in found["goals"])
     kernels = {row["softmax_kernel"] for row in found["rows"]} - {""}

@@ -11,6 +11,7 @@ skipped. CIFAR-10 is read from data=FOLDER, or downloaded.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -25,6 +26,8 @@ from sliceformer_lab.runs.files import write_json
 ROOT = Path(__file__).resolve().parents[1]
 TRAINED = ("csp", "mha", "sliceformer")
 DEFAULTS = {"device": "cuda", "folder": "outputs/gpu", "data": ""}
+TESTS_OF_RUNS = ("tests/config/test_grid.py", "tests/training/test_distributed.py", "tests/training/test_resume.py")
+MAX_WORKERS = 12  # of the tests: most of a test is compiling, and a process takes half a GB of the GPU
 TAIL = 2000  # last characters of the output that a file keeps
 
 
@@ -43,20 +46,26 @@ def parts(device: str, folder: Path, data: str) -> list[Part]:
     """The parts in order: what makes others worthless if it fails comes first."""
     found = [
         _tests("kernels", ["tests/permute"], 240, folder),
-        _tests("attentions", ["tests/attention"], 300, folder),
-        _tests("runs", ["tests/training", "tests/config"], 180, folder),
-        *(_benchmark(suite, device, 240, folder) for suite in ("layers", "operators")),
-        *(_training(attention, device, 180, folder, data) for attention in TRAINED),
+        _tests("attentions", ["tests/attention"], 240, folder),
+        _tests("runs", TESTS_OF_RUNS, 180, folder),
+        _benchmark("layers", device, 180, folder),
+        _benchmark("operators", device, 240, folder),
+        *(_training(attention, device, 140, folder, data) for attention in TRAINED),
     ]
     if device == "cuda":
         judge = [sys.executable, "studies/goals_page.py", str(folder / "layers"), str(folder / "operators")]
-        found.insert(5, Part("goals", judge, 60, ROOT / "studies" / "results" / "goals_cuda.json", kept=("goals",)))
+        results = ROOT / "studies" / "results"
+        tiles = [sys.executable, "studies/gpu_tiles.py", "measure"]
+        found.insert(5, Part("goals", judge, 60, results / "goals_cuda.json", kept=("goals",)))
+        found.insert(6, Part("tiles", tiles, 240, results / "gpu_tiles.json", kept=("device", "copy_ms")))
     return found
 
 
 def _tests(name: str, places: Sequence[str], limit_s: int, folder: Path) -> Part:
     file = folder / f"tests_{name}.json"
-    return Part(name, [sys.executable, "-m", "pytest", "-q", "-m", "gpu", f"--json={file}", *places], limit_s, file)
+    workers = ["-n", str(min(MAX_WORKERS, os.cpu_count() or 1)), "--dist", "worksteal"]
+    words = ["-m", "pytest", "-q", "-m", "gpu", *workers, f"--json={file}", *places]
+    return Part(name, [sys.executable, *words], limit_s, file)
 
 
 def _benchmark(suite: str, device: str, limit_s: int, folder: Path) -> Part:
@@ -74,12 +83,11 @@ def _training(attention: str, device: str, limit_s: int, folder: Path, data: str
     target = folder / f"train_{attention}"
     words = ["recipe=csp/table3_cifar10", f"attention={attention}", f"hydra.run.dir={target}"]
     if data:
-        words.append(f"data.root={data}")
+        words += [f"data.root={data}", "data.verify=false"]  # the results say whether the files are the official ones
     if device == "cuda":
-        words += ["trainer=gpu", "optim.epochs=20", "data.num_workers=8"]
+        words += ["trainer=gpu", "optim.epochs=5", "data.num_workers=8"]
     else:
         words += ["optim.epochs=1", "data.limit_train=16", "data.limit_eval=8", "data.batch_size=8", "encoder.depth=1"]
-        words.append("data.verify=false")  # small files in the official format
     if any(target.rglob("last.ckpt")):
         words = [f"resume={target}"]
     kept = ("status", "metrics", "parameters", "samples_per_second", "peak_memory_gb", "wall_seconds", "warnings")

@@ -1,7 +1,7 @@
 """The speeds that this version promises, and the check whether results of `benchmark` meet them.
 
 The limits are our own, slightly above measurements of prototypes on one thread of an AVX-512 processor (Zen 4).
-Ratios compare times of one run. The limits of a GPU are estimates that no measurement has confirmed.
+Ratios compare times of one run. The limits of a GPU were estimated before one was measured.
 
 | letter | goal | kernel | plain torch |
 |---|---|---|---|
@@ -107,7 +107,7 @@ CPU_GOALS: tuple[Goal, ...] = (
     Goal("E", "operator", 64, "shift_sort", "training", None, 1.0, 1.0, 32),
     Goal("E", "operator", 4096, "shift_sort", "training", None, 2.0, 2.0),
 )
-# On an H200: bfloat16, 65,536 tokens, 512 channels, 8 heads.
+# bfloat16, 512 channels, 8 heads; estimates for the kernels of an H200.
 CUDA_GOALS: tuple[Goal, ...] = (
     *(
         Goal("GPU", "layer", tokens, method, mode, "mha", limit, None)

@@ -308,7 +308,7 @@ def check_cost_is_linear_unless_declared(make: Factory) -> None:
         small, long, wide = (_cost(make, *size, ragged) for size in ((64, 2), (256, 2), (64, 8)))
         grown = f"4 x the tokens: the largest tensor grows from {small.largest} to {long.largest} bytes"
         require(long.largest <= 5 * small.largest, grown)
-        for size, other, more in (("tokens", long, 4), ("samples", wide, 0)):
+        for size, other, more in (("tokens", long, 8), ("samples", wide, 0)):  # one padded block differs by 6 on a GPU
             message = f"4 x the {size}: {small.operations} torch operations become {other.operations}; is there a loop?"
             require(other.operations <= small.operations + more, message)
 

@@ -77,9 +77,19 @@ def test_goals_that_became_slower_are_named_beyond_the_tolerance(goals: list[Goa
 
 
 @pytest.mark.usefixtures("goals")
-def test_goals_without_a_measurement_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="no measurement of layer csp, N=64"):
+def test_a_folder_without_goals_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="no measurement of a goal of cuda"):
         goals_page.keep([written(tmp_path / "a", [measured("csp (triton)", 1.0, tokens=8)])])
+
+
+def test_a_goal_without_a_measurement_is_named(
+    goals: list[Goal], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longer = Goal("GPU", "layer", 1024, "csp", "training", "mha", 0.5, None)
+    monkeypatch.setattr(speed_goals, "CUDA_GOALS", (goals[0], longer))
+    rows = [SOFTMAX, measured("csp (triton)", 0.1, engine="custom")]
+    assert goals_page.keep([written(tmp_path / "a", rows)]) == [f"not measured: {longer}"]
+    assert goals_page.section("cuda").endswith(f"| {longer} | 0.5 | – |")
 
 
 def test_goal_is_met_or_missed_by_how_much() -> None:

@@ -1,6 +1,6 @@
 """`shift_sort` on CUDA GPUs with the kernels of `triton_kernels`; slowly on the CPU with TRITON_INTERPRET=1.
 
-So far tested in Triton's interpreter and compiled for sm_90, not run on a GPU. The tile sizes are not measured.
+Bit-equal to the reference on an H100 and in Triton's interpreter; the tiles were chosen by times on the H100.
 """
 
 from __future__ import annotations

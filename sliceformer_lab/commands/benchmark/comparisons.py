@@ -37,8 +37,8 @@ OPERATOR_SHAPES: Shapes = {
     4096: (8, 256),
     16384: (1, 128),
 }
-GROUP_SIZES = (1, 2, 4, 8, 32, None)
-CUDA_TOKENS = 65536  # tokens in a batch of operators and layers on a GPU
+GROUP_SIZES = {"cpu": (1, 2, 4, 8, 32, None), "cuda": (2, 32, None)}  # None: a complete sort
+CUDA_TOKENS = 2**19  # in a batch; with 2^16 an H100 computes a layer faster than Python launches it
 MAX_PLAIN_MAP_TOKENS = 4096  # longer maps, H N^2 floats several times over, fill the memory
 LAYER_ATTENTIONS = ("torch_mha", "samsa", "published_sliceformer", "published_csp", "sliceformer", "csp")
 PEERS: dict[str, type] = {
@@ -89,7 +89,7 @@ def comparisons(options: BenchmarkOptions) -> list[SpeedComparison]:
     """The comparisons of a suite. Raises ConfigError for an attention whose options do not fit."""
     if options.suite == "layers":
         return [_layer(options, tokens) for tokens in options.sizes or LAYER_SHAPES]
-    sizes = [(tokens, size) for tokens in options.sizes or OPERATOR_SHAPES for size in GROUP_SIZES]
+    sizes = [(tokens, size) for tokens in options.sizes or OPERATOR_SHAPES for size in GROUP_SIZES[options.device]]
     return [_operator(options, tokens, size) for tokens, size in sizes if size is None or tokens % size == 0]
 
 
@@ -101,9 +101,9 @@ def _operator(options: BenchmarkOptions, tokens: int, group_size: int | None) ->
     workload = Workload(f"operator {title}", "operator", tokens, batch, channels, group_size=size)
     published = Variant("published_csp")
     against = Variant("published_sliceformer") if group_size is None else published
-    ours = [Variant("shift_sort", way, backend=way) for way in ("reference", *_backends(options))]
-    present = [variant for variant in ours if variant.backend in available_backends()]
-    return SpeedComparison(workload, tuple(dict.fromkeys((against, published, *present, Variant("copy")))), against)
+    ways = ("reference", *_backends(options)) if options.device == "cpu" else _backends(options)
+    ours = [Variant("shift_sort", way, backend=way) for way in ways]
+    return SpeedComparison(workload, tuple(dict.fromkeys((against, published, *ours, Variant("copy")))), against)
 
 
 def _layer(options: BenchmarkOptions, tokens: int) -> SpeedComparison:
