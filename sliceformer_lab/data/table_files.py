@@ -200,11 +200,19 @@ def _separated_rows(path: Path, delimiter: str, quotes: bool) -> Iterator[tuple[
     """Place and fields of each row of a CSV or TSV table."""
     csv.field_size_limit(MAX_FIELD_CHARACTERS)
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
-    content = io.StringIO(decode_text(_content(path), path), newline="")
-    rows = csv.reader(content, delimiter=delimiter, quoting=quoting, strict=True)
+    lines = io.StringIO(decode_text(_content(path), path), newline="").readlines()
+    rows = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
+    num_read = 0
     try:
-        for fields in filter(None, rows):  # a blank line is no row
-            yield f"{path}, line {rows.line_num}", fields
+        for fields in rows:
+            read, num_read = lines[num_read : rows.line_num], rows.line_num
+            if delimiter == "\t" and len(read) > 1 and all(line.count("\t") == len(fields) - 1 > 0 for line in read):
+                raise DataError(
+                    f"{path}: quotes join lines {num_read - len(read) + 1} to {num_read}, each of which is a row of "
+                    f"{len(fields)} columns; if quotes are characters as any other, set data.quotes=false"
+                )
+            if fields:  # a blank line is no row
+                yield f"{path}, line {num_read}", fields
     except csv.Error as error:
         if "field larger" in str(error):
             raise DataError(

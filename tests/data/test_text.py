@@ -338,6 +338,18 @@ def test_columns_have_numbers_in_a_table_without_a_header(tmp_path: Path) -> Non
     assert "a quote is not closed" in complaint(tmp_path / "sms.tsv", **columns)
 
 
+def test_quotes_that_would_join_rows_of_a_tsv_are_refused(tmp_path: Path) -> None:
+    rows = "text\tlabel\n" + "".join(f"text {i}\t{i % 2}\n" for i in range(20))
+    joined = table(tmp_path, rows + '"well\t1\nagain\t0\nsaid"\t1\n', "joined.tsv")
+    assert complaint(joined) == (
+        f"{joined}: quotes join lines 22 to 24, each of which is a row of 2 columns; if quotes are characters as "
+        "any other, set data.quotes=false"
+    )
+    assert sum(text_csv(joined, quotes=False).sizes().values()) == 23
+    of_three_lines = table(tmp_path, rows + '"well\nagain\nsaid"\t1\n', "lines.tsv")
+    assert sum(text_csv(of_three_lines).sizes().values()) == 21
+
+
 def test_a_new_table_is_read_in_the_form_of_the_runs_own(tmp_path: Path) -> None:
     rows = "".join(f'{"ham" if i % 2 else "spam"}\t"win {i} "now"\n' for i in range(10))
     columns = {"label_column": 1, "text_column": 2, "test_fraction": 0.4, "val_fraction": 0.4}
