@@ -195,6 +195,7 @@ def test_each_reporting_run_has_a_split_of_its_own_and_so_have_the_references(
     words = {word for job in jobs for word in job["words"] if word.startswith("data.split_seed")}
     assert words == {f"data.split_seed={split}" for split in range(6)}
     assert "6 splits" in found["sentence"] and "over splits" in page_of(tmp_path)
+    assert "other splits test some of the examples that chose them" in page_of(tmp_path)
     assert found["references"] == [{"name": "forest", "metrics": {"test/accuracy": pytest.approx(0.25)}}]
     summary = next((tmp_path / "audit" / "runs").glob("report*/summary.json"))
     summary.write_text(summary.read_text().replace('"65e5"', '"other data"'))

@@ -142,6 +142,8 @@ def protocol(found: Comparison) -> Iterator[str]:
         f"{', each on a split of its own' if options.splits else ''}. *Better* and *worse* hold on every axis, with "
         "Holm's correction over the compared rows."
     )
+    if options.splits:
+        yield "The first split alone chose the values; other splits test some of the examples that chose them."
     if any(run.split_digest("test") for run in found.runs):
         seen = len(found.evaluations)
         yield f"The ledger counts {seen} evaluations of this test set by any command so far, this page's included."
