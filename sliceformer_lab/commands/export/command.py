@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from omegaconf import DictConfig
 
 from sliceformer_lab.cli.command import Command
 from sliceformer_lab.cli.jobs import command_options
-from sliceformer_lab.commands.export.export_options import ExportOptions
+from sliceformer_lab.commands.export.export_options import ExportOptions, Format
+from sliceformer_lab.errors import LabError
 
 FORMATS = {
     "safetensors": "weights and config.json; sliceformer_lab.load_export opens them",
     "torch_export": "model.pt2, a program that needs torch only",
     "onnx": "model.onnx; needs pip install 'sliceformer-lab[export]'",
     "executorch": "model.pte, for one input of a fixed length; needs pip install 'sliceformer-lab[executorch]'",
+}
+PACKAGES: dict[Format, dict[str, str]] = {  # that a format needs, and the extras that bring them
+    "onnx": dict.fromkeys(("onnx", "onnxscript", "onnxruntime"), "export"),
+    "executorch": {"executorch": "executorch"},
 }
 
 
@@ -24,6 +30,9 @@ def job(cfg: DictConfig, folder: Path) -> None:
     with suppress(OSError):
         folder.rmdir()  # the export makes its own
     options = command_options(cfg, ExportOptions, COMMAND.config_name)
+    for package, extra in PACKAGES.get(options.format, {}).items():
+        if find_spec(package) is None:
+            raise LabError(f"format={options.format} needs {package}; run pip install 'sliceformer-lab[{extra}]'")
     from sliceformer_lab.commands.export.write_export import run
 
     run(options)

@@ -142,13 +142,10 @@ def write_program(program: torch.export.ExportedProgram, file: Path) -> Predict:
 def write_onnx(program: torch.export.ExportedProgram, file: Path) -> Predict:
     """Writes a program as ONNX and returns what ONNX Runtime computes from the file.
 
-    Raises LabError if a package is missing, or an operator has no counterpart.
+    Raises LabError if an operator has no counterpart.
     """
-    try:
-        import onnxruntime
-        from onnxscript import opset18
-    except ImportError as error:
-        raise LabError(f"format=onnx needs {error.name}; run pip install 'sliceformer-lab[export]'") from error
+    import onnxruntime
+    from onnxscript import opset18
 
     op: Any = opset18
 
@@ -190,16 +187,11 @@ def write_executorch(program: torch.export.ExportedProgram, file: Path) -> Predi
     """Writes a program of one input for ExecuTorch and returns what its runtime computes from the file.
 
     ExecuTorch is the runtime of phones and microcontrollers. XNNPACK gets what it takes, the portable kernels the
-    rest. Raises LabError if ExecuTorch is missing, or lacks an operator of the model.
+    rest. Raises LabError if ExecuTorch lacks an operator of the model.
     """
-    try:
-        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-        from executorch.exir import to_edge_transform_and_lower
-        from executorch.runtime import Runtime
-    except ImportError as error:
-        raise LabError(
-            f"format=executorch needs {error.name}; run pip install 'sliceformer-lab[executorch]'"
-        ) from error
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+    from executorch.runtime import Runtime
 
     try:
         lowered = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()]).to_executorch()
