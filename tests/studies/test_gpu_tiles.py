@@ -18,9 +18,11 @@ pytest.importorskip("triton")
 
 def results(tiles: list[Tiled]) -> list[Tensor]:
     torch.set_num_threads(1)
+    gpu_tiles.CHANNELS = 128  # the interpreter is slow
     return [gpu_tiles.call_of(tiled, 2 * tiled.tokens, "cpu")() for tiled in tiles]
 
 
+@pytest.mark.slow
 def test_the_values_do_not_depend_on_the_tile(monkeypatch: pytest.MonkeyPatch) -> None:
     tiles = [gpu_tiles.chosen(kernel, "bfloat16", 64) for kernel in KERNELS]
     tiles += [replace(tiled, columns=tiled.columns * 2, warps=2) for tiled in tiles]
