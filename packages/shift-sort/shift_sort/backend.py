@@ -9,10 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -25,8 +24,7 @@ _KERNELS = {"cpu": "cpu", "cuda": "triton"}  # by device; plain takes every othe
 _forced: str | None = None
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """The arguments of a call besides the values. Tensors are contiguous and on the device of the values.
 
     With n real tokens, slot i of channel c takes token (i - steps[c]) mod n. Then windows of `group_size` slots are

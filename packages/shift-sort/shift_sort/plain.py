@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from threading import Lock
 
@@ -113,8 +112,7 @@ def _parts(v: Tensor) -> Iterator[tuple[slice, slice, slice]]:
 
 def _restricted(case: Case, part: tuple[slice, slice, slice]) -> Case:
     rows, _, columns = part
-    return replace(
-        case,
+    return case._replace(
         steps=None if case.steps is None else case.steps[columns],
         lengths=None if case.lengths is None else case.lengths[rows],
         descending=None if case.descending is None else case.descending[:, columns],
