@@ -79,11 +79,10 @@ def test_arguments_outside_the_arrays_are_refused(v: Tensor, case: Case) -> None
         cpu.BACKEND.forward(v, case, True)
 
 
-def test_saved_of_another_case_is_refused() -> None:
+@pytest.mark.parametrize("saved", [torch.zeros(2, 8, 4, dtype=torch.int16), torch.zeros(0, dtype=torch.uint8)])
+def test_saved_of_another_case_is_refused(saved: Tensor) -> None:
     with pytest.raises(ValueError, match="saved must be"):
-        cpu.BACKEND.backward(
-            torch.zeros(2, 8, 4), torch.zeros(2, 8, 4, dtype=torch.int16), Case(None, 8, None, None, False)
-        )
+        cpu.BACKEND.backward(torch.zeros(2, 8, 4), saved, Case(None, 8, None, None, False))
 
 
 def test_a_missing_or_foreign_library_is_named(tmp_path: Path) -> None:

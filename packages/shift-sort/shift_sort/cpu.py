@@ -57,7 +57,7 @@ class CpuBackend:
             raise ValueError(f"SLICEFORMER_ISA is {isa!r}, but this machine has {', '.join(self.isas)}")
 
     def covers(self, v: Tensor, case: Case) -> str | None:
-        if v.device.type != "cpu":
+        if not v.is_cpu:
             return f"it runs on the CPU, not on {v.device.type}"
         if v.dtype not in _DTYPES:
             return f"it takes float64, float32, float16 and bfloat16, not {v.dtype}"
@@ -78,29 +78,26 @@ class CpuBackend:
         return tuple(v.shape), torch.int16 if num_tokens <= 2**15 else torch.int32
 
     def forward(self, v: Tensor, case: Case, save: bool) -> tuple[Tensor, Tensor]:
-        saved = nothing_saved(v)
-        if save:
-            shape, dtype = self.saved_layout(v, case)
-            saved = torch.empty(shape, dtype=dtype)
+        shape, dtype = self.saved_layout(v, case)
+        saved = torch.empty(shape, dtype=dtype) if save else nothing_saved(v)
         y = torch.empty_like(v)
         self._run(self.library.shift_sort_forward, v, y, saved, case)
         return y, saved
 
     def backward(self, grad: Tensor, saved: Tensor, case: Case) -> Tensor:
         grad_v = torch.empty_like(grad)
+        shape, dtype = self.saved_layout(grad, case)
+        _check(saved, "saved", shape, dtype)
         self._run(self.library.shift_sort_backward, grad, grad_v, saved, case)
         return grad_v
 
     def _run(self, function: ctypes._NamedFuncPointer, source: Tensor, out: Tensor, saved: Tensor, case: Case) -> None:
         """Calls the kernel. Raises ValueError for arguments with which it would leave its tensors."""
         num_samples, num_tokens, num_channels = source.shape
-        shape, dtype = self.saved_layout(source, case) if saved.numel() else ((0,), saved.dtype)
         windows = -(-num_tokens // case.group_size)
         descending = case.descending
         rows = 0 if descending is None else len(descending)
         _check(source, "values", (num_samples, num_tokens, num_channels), *_DTYPES)
-        _check(out, "result", (num_samples, num_tokens, num_channels), source.dtype)
-        _check(saved, "saved", shape, dtype)
         _check(case.steps, "steps", (num_channels,), torch.int64)
         _check(case.lengths, "lengths", (num_samples,), torch.int64)
         _check(descending, "descending", (windows if rows > 1 else 1, num_channels), torch.bool)
@@ -137,12 +134,7 @@ def _pointer(tensor: Tensor | None) -> int | None:
 def _check(tensor: Tensor | None, name: str, shape: tuple[int, ...], *dtypes: torch.dtype) -> None:
     if tensor is None:
         return
-    if (
-        tuple(tensor.shape) != shape
-        or tensor.dtype not in dtypes
-        or tensor.device.type != "cpu"
-        or not tensor.is_contiguous()
-    ):
+    if tensor.shape != shape or tensor.dtype not in dtypes or not tensor.is_cpu or not tensor.is_contiguous():
         raise ValueError(
             f"{name} must be contiguous on the CPU, {shape} of {' or '.join(str(d) for d in dtypes)}, "
             f"got {tuple(tensor.shape)} {tensor.dtype} on {tensor.device}"
