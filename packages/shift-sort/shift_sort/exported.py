@@ -36,8 +36,6 @@ def decomposed(
     count = num_tokens if lengths is None else lengths[:, None, None]
     padding = None if lengths is None else slots >= lengths[:, None, None]
     if steps is not None:
-        if reference:
-            steps = steps * (torch.arange(steps.shape[0], device=steps.device) > 0)
         source = (slots + (count - steps[:, None] % count)) % count  # of no negative number: runtimes differ there
         source = source if padding is None else torch.where(padding, slots, source)
     down = None

@@ -13,6 +13,7 @@ from .reference import padded_slots, source_index
 
 _NAMESPACE = __name__.partition(".")[0]  # shift_sort, or sliceformer_lab, which contains this package as `permute`
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+_Arguments = tuple[Tensor | None, Tensor | None, Tensor | None, int, bool]  # those of `_case`
 
 
 def shift_sort(
@@ -37,14 +38,14 @@ def shift_sort(
     forward-mode derivatives run the reference. Source: CSP, section 3.2; Sliceformer, equation (4).
     Raises ValueError if group_size is below 1, if shapes do not fit, or if the forced backend cannot take the case.
     """
-    arguments = _normalised(v, steps, lengths, descending, group_size)
+    arguments = _normalised(v, steps, lengths, descending, group_size, reference)
     if v.numel() == 0:
         return v.clone()
     if _in_transform():
-        source = _real_source(v, _case(*arguments, reference))
+        source = _real_source(v, _case(*arguments))
         return v.gather(1, source.clamp(min=0)).masked_fill(source < 0, 0.0)
     save = v.requires_grad and torch.is_grad_enabled()
-    moved: Tensor = _forward(v, *arguments, reference, forced_backend(), save)[0]
+    moved: Tensor = _forward(v, *arguments, forced_backend(), save)[0]
     return moved
 
 
@@ -58,10 +59,10 @@ def shift_sort_index(
     reference: bool = False,
 ) -> Tensor:
     """The token that each output slot of `shift_sort` is read from: (B, N, C) -> (B, N, C) int64, -1 on padding."""
-    arguments = _normalised(v, steps, lengths, descending, group_size)
+    arguments = _normalised(v, steps, lengths, descending, group_size, reference)
     if v.numel() == 0:
         return v.new_empty(v.shape, dtype=torch.int64)
-    return _real_source(v, _case(*arguments, reference))
+    return _real_source(v, _case(*arguments))
 
 
 def _real_source(v: Tensor, case: Case) -> Tensor:
@@ -75,9 +76,14 @@ def _in_transform() -> bool:
 
 
 def _normalised(
-    v: Tensor, steps: Tensor | None, lengths: Tensor | None, descending: bool | Tensor, group_size: int | None
-) -> tuple[Tensor | None, Tensor | None, Tensor | None, int]:
-    """Steps, lengths, directions and window size of a call in one form. The checks keep a kernel within its arrays."""
+    v: Tensor,
+    steps: Tensor | None,
+    lengths: Tensor | None,
+    descending: bool | Tensor,
+    group_size: int | None,
+    reference: bool,
+) -> _Arguments:
+    """The arguments of a call in one form. The checks keep a kernel within its arrays."""
     if v.dtype not in _FLOATS:
         raise ValueError(f"values must be float64, float32, float16 or bfloat16, got {v.dtype}")
     if group_size is not None and group_size < 1:
@@ -87,18 +93,19 @@ def _normalised(
     if lengths is not None and lengths.shape != v.shape[:1]:
         raise ValueError(f"lengths must be one per sample, ({v.shape[0]},), got {tuple(lengths.shape)}")
     size = v.shape[1] if group_size is None or group_size > v.shape[1] else group_size
-    return (
-        None if steps is None or group_size is None else steps.long(),
-        None if lengths is None else lengths.long(),
-        _directions(v, size, descending),
-        size,
-    )
+    steps = None if steps is None or group_size is None else steps.long()
+    if steps is not None and reference:
+        steps = steps * (torch.arange(steps.shape[0], device=steps.device) > 0)
+    lengths = None if lengths is None else lengths.long()
+    return steps, lengths, _directions(v, size, descending), size, reference
 
 
 def _directions(v: Tensor, size: int, descending: bool | Tensor) -> Tensor | None:
     """`descending` as (1, C) or (K, C); None if every window is sorted upwards."""
     if descending is False:
         return None
+    if descending is True:  # filled there: a copy from here would wait for a GPU
+        return torch.ones(1, v.shape[2], dtype=torch.bool, device=v.device)
     directions = torch.as_tensor(descending, dtype=torch.bool, device=v.device)
     if directions.dim() < 2:
         return directions.expand(1, v.shape[2])
@@ -111,8 +118,6 @@ def _directions(v: Tensor, size: int, descending: bool | Tensor) -> Tensor | Non
 def _case(
     steps: Tensor | None, lengths: Tensor | None, descending: Tensor | None, group_size: int, reference: bool
 ) -> Case:
-    if steps is not None and reference:
-        steps = steps * (torch.arange(steps.shape[0], device=steps.device) > 0)
     return Case(
         steps=None if steps is None else steps.contiguous(),
         group_size=group_size,
