@@ -15,6 +15,7 @@ from support.devices import DEVICES
 from test_permute import BITS, assert_same_bits, awkward, calls
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.encoder.factory import build_encoder
@@ -258,6 +259,57 @@ def test_operators_pass_the_checks_of_torch(
     y, saved = torch.ops.sliceformer_lab.shift_sort(v, *given, True)
     grad = torch.randn_like(y, requires_grad=True)
     torch.library.opcheck(torch.ops.sliceformer_lab.shift_sort_backward.default, (grad, saved.detach(), *given))
+
+
+class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """The names of the operations that are dispatched inside."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+@every_device
+def test_a_call_is_seen_as_one_operation_and_its_gradient_as_another(device: str) -> None:
+    v, cotangent = torch.randn(2, 8, 4, device=device), torch.randn(2, 8, 4, device=device)
+    ours = "sliceformer_lab::shift_sort"
+    with Operations() as seen:
+        shift_sort(v, None, group_size=2)
+        assert seen.names == [ours]
+        y = shift_sort(v.requires_grad_(), None, group_size=2)
+        torch.autograd.grad(y, v, cotangent)
+    assert seen.names == [ours, ours, f"{ours}_backward"]
+
+
+@pytest.mark.filterwarnings("ignore:.*jit.trace", "ignore::torch.jit.TracerWarning")
+def test_torch_jit_traces_the_operator_where_a_gradient_is_needed() -> None:
+    v = torch.randn(2, 8, 4, requires_grad=True)
+    traced = torch.jit.trace(lambda x: shift_sort(x, None, group_size=2), v, check_trace=False)
+    assert traced.graph.findNode("sliceformer_lab::shift_sort") is not None
+    torch.testing.assert_close(torch.autograd.grad(traced(v).sum(), v)[0], torch.ones_like(v))
+
+
+class NoGradient(torch.autograd.Function):
+    """The values, with no gradient rather than one of zeros."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        del ctx
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> None:
+        del ctx, grad
+
+
+def test_a_result_without_a_gradient_gives_none_to_the_values() -> None:
+    v = torch.randn(2, 8, 4, requires_grad=True)
+    total = NoGradient.apply(shift_sort(v, None, group_size=2)).sum() + v.sum()
+    torch.testing.assert_close(torch.autograd.grad(total, v)[0], torch.ones_like(v))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, TypeVarTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +15,9 @@ from .reference import padded_slots, source_index
 _NAMESPACE = __name__.partition(".")[0]  # shift_sort, or sliceformer_lab, which contains this package as `permute`
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _Arguments = tuple[Tensor | None, Tensor | None, Tensor | None, int, bool]  # those of `_case`
+_Given = tuple[*_Arguments, str | None, bool]  # those of `_forward` after the values
+_T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
 
 
 def shift_sort(
@@ -45,8 +49,7 @@ def shift_sort(
         source = _real_source(v, _case(*arguments))
         return v.gather(1, source.clamp(min=0)).masked_fill(source < 0, 0.0)
     save = v.requires_grad and torch.is_grad_enabled()
-    moved: Tensor = _forward(v, *arguments, forced_backend(), save)[0]
-    return moved
+    return _shift_sort(v, *arguments, forced_backend(), save)[0]
 
 
 def shift_sort_index(
@@ -127,7 +130,6 @@ def _case(
     )
 
 
-@torch.library.custom_op(f"{_NAMESPACE}::shift_sort", mutates_args=())
 def _forward(
     v: Tensor,
     steps: Tensor | None,
@@ -143,7 +145,6 @@ def _forward(
     return choose(v, case, backend).forward(v.contiguous(), case, save)
 
 
-@torch.library.custom_op(f"{_NAMESPACE}::shift_sort_backward", mutates_args=())
 def _backward(
     grad: Tensor,
     saved: Tensor,
@@ -159,54 +160,82 @@ def _backward(
     return load_backend(backend).backward(grad.contiguous(), saved, case)
 
 
-@_forward.register_fake
-def _(
-    v: Tensor,
-    steps: Tensor | None,
-    lengths: Tensor | None,
-    descending: Tensor | None,
-    group_size: int,
-    reference: bool,
-    backend: str | None,
-    save: bool,
-) -> tuple[Tensor, Tensor]:
-    case = _case(steps, lengths, descending, group_size, reference)
+def _fake_forward(v: Tensor, *given: *_Given) -> tuple[Tensor, Tensor]:
+    case, backend, save = _case(*given[:5]), *given[5:]
     shape, dtype = choose(v, case, backend).saved_layout(v, case) if save else ((0,), torch.uint8)
     return v.new_empty(v.shape), v.new_empty(shape, dtype=dtype)
 
 
-@_backward.register_fake
-def _(grad: Tensor, *_: Any) -> Tensor:
+def _fake_backward(grad: Tensor, *_: object) -> Tensor:
     return grad.new_empty(grad.shape)
 
 
-def _save_forward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    v, steps, lengths, descending, group_size, reference, backend, _ = inputs
-    case = _case(steps, lengths, descending, group_size, reference)
-    ctx.save_for_backward(output[1], steps, lengths, descending)
-    ctx.options = (group_size, reference, choose(v, case, backend).name)
+class _ShiftSort(torch.autograd.Function):
+    """`shift_sort` of values that need a gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, v: Tensor, *given: *_Given) -> tuple[Tensor, Tensor]:
+        moved, saved = _shift_sort(v, *given)
+        ctx.set_materialize_grads(False)  # for `saved` they would be zeros, as many as it has numbers
+        ctx.save_for_backward(saved, *given[:3])
+        ctx.options = (*given[3:5], choose(v, _case(*given[:5]), given[5]).name)
+        return moved, saved
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+        of_values = None if grad is None else _shift_sort_backward(grad, *ctx.saved_tensors, *ctx.options)
+        return of_values, *[None] * 7
 
 
-def _gradient(ctx: Any, grad: Tensor, _: None) -> tuple[Tensor | None, ...]:
-    return _backward(grad, *ctx.saved_tensors, *ctx.options), *[None] * 7
+class _ShiftSortBackward(torch.autograd.Function):
+    """The gradient of `shift_sort` where it needs a gradient itself."""
+
+    @staticmethod
+    def forward(ctx: Any, grad: Tensor, saved: Tensor, *given: *tuple[*_Arguments, str]) -> Tensor:
+        ctx.save_for_backward(saved, *given[:3])
+        ctx.options = given[3:]
+        return _shift_sort_backward(grad, saved, *given)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """The permutation applied to `grad`; the gradient of the slot numbers gives the target of every token."""
+        slots = torch.arange(grad.shape[1], device=grad.device)[:, None].expand(grad.shape)
+        target = _shift_sort_backward(slots.float(), *ctx.saved_tensors, *ctx.options).long()
+        lengths = ctx.saved_tensors[2]
+        if lengths is not None:
+            padding = padded_slots(grad, lengths)
+            target, grad = slots.where(padding, target), grad.masked_fill(padding, 0.0)
+        return torch.zeros_like(grad).scatter(1, target, grad), *[None] * 7
 
 
-def _save_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    del output
-    ctx.save_for_backward(*inputs[1:5])
-    ctx.options = inputs[5:]
+def _define(
+    name: str, run: Callable[[Tensor, *_Ts], _T], fake: Callable[..., _T], gradient: type[torch.autograd.Function]
+) -> Callable[[Tensor, *_Ts], _T]:
+    """Makes an operator of torch from what it does, what it does with fake tensors, and its gradient.
+
+    Not with torch.library.custom_op and register_autograd, whose wrappers take longer than a small kernel. A call
+    that nothing traces enters torch's dispatcher once, below autograd, where modes and profilers see it.
+    """
+
+    def differentiable(values: Tensor, *args: *_Ts) -> _T:
+        if values.requires_grad and torch.is_grad_enabled():
+            result: _T = gradient.apply(values, *args)
+            return result
+        with torch._C._AutoDispatchBelowAutograd():  # reached from `gradient` as well, where grad mode is off
+            return operator(values, *args)
+
+    def call(values: Tensor, *args: *_Ts) -> _T:
+        is_traced = torch.compiler.is_compiling() or torch._C._is_tracing()
+        return (operator if is_traced else differentiable)(values, *args)
+
+    _library.define(name + torch.library.infer_schema(run, mutates_args=()), tags=(torch.Tag.pt2_compliant_tag,))
+    _library.impl(name, run, "CompositeExplicitAutograd")
+    _library.impl(name, differentiable, "Autograd")
+    torch.library.register_fake(f"{_NAMESPACE}::{name}", fake, lib=_library)
+    operator: Callable[[Tensor, *_Ts], _T] = getattr(getattr(torch.ops, _NAMESPACE), name).default
+    return call
 
 
-def _gradient_of_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """The permutation applied to `grad`; the gradient of the slot numbers gives the target of every token."""
-    slots = torch.arange(grad.shape[1], device=grad.device)[:, None].expand(grad.shape)
-    target = _backward(slots.float(), *ctx.saved_tensors, *ctx.options).long()
-    lengths = ctx.saved_tensors[2]
-    if lengths is not None:
-        padding = padded_slots(grad, lengths)
-        target, grad = slots.where(padding, target), grad.masked_fill(padding, 0.0)
-    return torch.zeros_like(grad).scatter(1, target, grad), *[None] * 7
-
-
-_forward.register_autograd(_gradient, setup_context=_save_forward)
-_backward.register_autograd(_gradient_of_gradient, setup_context=_save_backward)
+_library: Any = torch.library.Library(_NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
+_shift_sort = _define("shift_sort", _forward, _fake_forward, _ShiftSort)
+_shift_sort_backward = _define("shift_sort_backward", _backward, _fake_backward, _ShiftSortBackward)
