@@ -78,8 +78,11 @@ class CpuBackend:
         return tuple(v.shape), torch.int16 if num_tokens <= 2**15 else torch.int32
 
     def forward(self, v: Tensor, case: Case, save: bool) -> tuple[Tensor, Tensor]:
-        shape, dtype = self.saved_layout(v, case)
-        saved = torch.empty(shape, dtype=dtype) if save else nothing_saved(v)
+        if save:
+            shape, dtype = self.saved_layout(v, case)
+            saved = torch.empty(shape, dtype=dtype)
+        else:
+            saved = nothing_saved(v)
         y = torch.empty_like(v)
         self._run(self.library.shift_sort_forward, v, y, saved, case)
         return y, saved
@@ -87,7 +90,7 @@ class CpuBackend:
     def backward(self, grad: Tensor, saved: Tensor, case: Case) -> Tensor:
         grad_v = torch.empty_like(grad)
         shape, dtype = self.saved_layout(grad, case)
-        _check(saved, "saved", shape, dtype)
+        _address(saved, "saved", shape, dtype)
         self._run(self.library.shift_sort_backward, grad, grad_v, saved, case)
         return grad_v
 
@@ -97,17 +100,13 @@ class CpuBackend:
         windows = -(-num_tokens // case.group_size)
         descending = case.descending
         rows = 0 if descending is None else len(descending)
-        _check(source, "values", (num_samples, num_tokens, num_channels), *_DTYPES)
-        _check(case.steps, "steps", (num_channels,), torch.int64)
-        _check(case.lengths, "lengths", (num_samples,), torch.int64)
-        _check(descending, "descending", (windows if rows > 1 else 1, num_channels), torch.bool)
         call = _Call(
-            source.data_ptr(),
+            _address(source, "values", source.shape, *_DTYPES),
             out.data_ptr(),
-            _pointer(saved),
-            _pointer(case.steps),
-            _pointer(case.lengths),
-            _pointer(descending),
+            saved.data_ptr(),  # 0 if it has no numbers
+            _address(case.steps, "steps", (num_channels,), torch.int64),
+            _address(case.lengths, "lengths", (num_samples,), torch.int64),
+            _address(descending, "descending", (windows if rows > 1 else 1, num_channels), torch.bool),
             num_samples,
             num_tokens,
             num_channels,
@@ -127,18 +126,16 @@ class CpuBackend:
             raise MemoryError(f"the CPU kernel could not allocate memory for {tuple(source.shape)}")
 
 
-def _pointer(tensor: Tensor | None) -> int | None:
-    return tensor.data_ptr() if tensor is not None and tensor.numel() else None
-
-
-def _check(tensor: Tensor | None, name: str, shape: tuple[int, ...], *dtypes: torch.dtype) -> None:
+def _address(tensor: Tensor | None, name: str, shape: tuple[int, ...], *dtypes: torch.dtype) -> int | None:
+    """Where the numbers of a tensor begin. Raises ValueError if they are not those that the kernel expects."""
     if tensor is None:
-        return
+        return None
     if tensor.shape != shape or tensor.dtype not in dtypes or not tensor.is_cpu or not tensor.is_contiguous():
         raise ValueError(
             f"{name} must be contiguous on the CPU, {shape} of {' or '.join(str(d) for d in dtypes)}, "
             f"got {tuple(tensor.shape)} {tensor.dtype} on {tensor.device}"
         )
+    return tensor.data_ptr()
 
 
 BACKEND = CpuBackend(open_library(_LIBRARY), os.environ.get("SLICEFORMER_ISA"))
