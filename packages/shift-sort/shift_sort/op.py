@@ -87,15 +87,16 @@ def _normalised(
     reference: bool,
 ) -> _Arguments:
     """The arguments of a call in one form. The checks keep a kernel within its arrays."""
+    shape = v.shape
     if v.dtype not in _FLOATS:
         raise ValueError(f"values must be float64, float32, float16 or bfloat16, got {v.dtype}")
     if group_size is not None and group_size < 1:
         raise ValueError(f"group_size must be at least 1 (shift only) or None (complete sort), got {group_size}")
-    if steps is not None and steps.shape != v.shape[2:]:
-        raise ValueError(f"steps must be one per channel, ({v.shape[2]},), got {tuple(steps.shape)}")
-    if lengths is not None and lengths.shape != v.shape[:1]:
-        raise ValueError(f"lengths must be one per sample, ({v.shape[0]},), got {tuple(lengths.shape)}")
-    size = v.shape[1] if group_size is None or group_size > v.shape[1] else group_size
+    if steps is not None and steps.shape != shape[2:]:
+        raise ValueError(f"steps must be one per channel, ({shape[2]},), got {tuple(steps.shape)}")
+    if lengths is not None and lengths.shape != shape[:1]:
+        raise ValueError(f"lengths must be one per sample, ({shape[0]},), got {tuple(lengths.shape)}")
+    size = shape[1] if group_size is None or group_size > shape[1] else group_size
     steps = None if steps is None or group_size is None else steps.long()
     if steps is not None and reference:
         steps = steps * (torch.arange(steps.shape[0], device=steps.device) > 0)
@@ -153,11 +154,12 @@ def _backward(
     descending: Tensor | None,
     group_size: int,
     reference: bool,
-    backend: str,
+    backend: str | None,
 ) -> Tensor:
-    """Gradient of the values; `backend` is the one that wrote `saved`."""
+    """Gradient of the values, by the backend that wrote `saved`: if not named, that which is chosen for their type."""
     case = _case(steps, lengths, descending, group_size, reference)
-    return load_backend(backend).backward(grad.contiguous(), saved, case)
+    writer = choose(grad, case, None) if backend is None else load_backend(backend)
+    return writer.backward(grad.contiguous(), saved, case)
 
 
 def _fake_forward(v: Tensor, *given: *_Given) -> tuple[Tensor, Tensor]:
@@ -178,7 +180,7 @@ class _ShiftSort(torch.autograd.Function):
         moved, saved = _shift_sort(v, *given)
         ctx.set_materialize_grads(False)  # for `saved` they would be zeros, as many as it has numbers
         ctx.save_for_backward(saved, *given[:3])
-        ctx.options = (*given[3:5], choose(v, _case(*given[:5]), given[5]).name)
+        ctx.options = given[3:6]
         return moved, saved
 
     @staticmethod
@@ -191,7 +193,7 @@ class _ShiftSortBackward(torch.autograd.Function):
     """The gradient of `shift_sort` where it needs a gradient itself."""
 
     @staticmethod
-    def forward(ctx: Any, grad: Tensor, saved: Tensor, *given: *tuple[*_Arguments, str]) -> Tensor:
+    def forward(ctx: Any, grad: Tensor, saved: Tensor, *given: *tuple[*_Arguments, str | None]) -> Tensor:
         ctx.save_for_backward(saved, *given[:3])
         ctx.options = given[3:]
         return _shift_sort_backward(grad, saved, *given)
@@ -199,9 +201,12 @@ class _ShiftSortBackward(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """The permutation applied to `grad`; the gradient of the slot numbers gives the target of every token."""
+        saved, steps, lengths, descending = ctx.saved_tensors
+        group_size, reference, forced = ctx.options
+        arguments = (steps, lengths, descending, group_size, reference)
+        backend = choose(grad, _case(*arguments), forced).name  # not for float32, the type of the slots
         slots = torch.arange(grad.shape[1], device=grad.device)[:, None].expand(grad.shape)
-        target = _shift_sort_backward(slots.float(), *ctx.saved_tensors, *ctx.options).long()
-        lengths = ctx.saved_tensors[2]
+        target = _shift_sort_backward(slots.float(), saved, *arguments, backend).long()
         if lengths is not None:
             padding = padded_slots(grad, lengths)
             target, grad = slots.where(padding, target), grad.masked_fill(padding, 0.0)
