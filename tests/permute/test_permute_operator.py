@@ -141,7 +141,8 @@ def test_transforms_of_torch_func_see_the_permutation(group_size: int | None) ->
         dual = forward_ad.unpack_dual(run(forward_ad.make_dual(v, tangent)))
         torch.testing.assert_close((dual.primal, dual.tangent), (expected, pushed))
     torch.testing.assert_close(torch.func.grad(lambda x: (run(x) * tangent).sum())(v), gradient)
-    torch.testing.assert_close(torch.func.vmap(run)(torch.stack([v, v])), torch.stack([expected, expected]))
+    if torch.__version__ >= "2.12":  # 2.11 cannot batch the view of a float as an integer
+        torch.testing.assert_close(torch.func.vmap(run)(torch.stack([v, v])), torch.stack([expected, expected]))
 
 
 @pytest.mark.parametrize("device", DEVICES)
