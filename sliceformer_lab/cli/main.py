@@ -19,7 +19,7 @@ from sliceformer_lab.cli.run_once import as_sentence, complete, print_options, r
 from sliceformer_lab.cli.run_sweep import planned_sweep, run_sweep
 from sliceformer_lab.config.schema import ConfigError, nearest
 from sliceformer_lab.errors import Interrupted, LabError
-from sliceformer_lab.runs.processes import PARENT, end_with_parent
+from sliceformer_lab.runs.processes import PARENT, end_with_parent, is_first_process
 from sliceformer_lab.training.processes.signals import signals_as_errors
 from sliceformer_lab.training.processes.slurm_tasks import follow, is_other_task, joined_step
 
@@ -46,6 +46,8 @@ def run_program(train: Command, commands: Mapping[str, Callable[[], Command]], a
         with signals_as_errors(), joined_step():
             return run_command(train, arguments)
     except (LabError, Interrupted) as error:
+        if isinstance(error, Interrupted) and not is_first_process():
+            return error.exit_code  # the first process says where the run stopped
         return print_error(error)
 
 

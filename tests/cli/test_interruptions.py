@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,8 @@ from support.plans import run
 from support.runs import small_config
 
 from sliceformer_lab.__main__ import main
+from sliceformer_lab.cli.command import Command
+from sliceformer_lab.cli.main import run_program
 from sliceformer_lab.data.pickles import load_arrays
 from sliceformer_lab.errors import Interrupted
 from sliceformer_lab.runs.folder import resumable_checkpoint
@@ -115,3 +118,16 @@ def test_a_stopped_export_leaves_nothing_and_can_be_started_again(
             shutil.rmtree("exported")
 
     goes_on_after_a_stop(partial(main, ("export", "resume=run", "output=exported")), Path("exported"), clear, sampled)
+
+
+@pytest.mark.parametrize(("rank", "printed"), [("0", "sliceformer-lab: stopped by SIGTERM\n"), ("1", "")])
+def test_only_the_first_process_of_a_run_says_that_it_was_stopped(
+    rank: str, printed: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def stop() -> Command:
+        raise Interrupted("stopped by SIGTERM", signal.SIGTERM)
+
+    monkeypatch.setenv("RANK", rank)
+    train = Command(word="", summary="", examples={}, job=lambda *_: None)
+    assert run_program(train, {"stop": stop}, ["stop"]) == STOPPED
+    assert capfd.readouterr().err == printed
