@@ -6,6 +6,7 @@ import errno
 import os
 import re
 from http.client import HTTPException
+from importlib.util import find_spec
 
 
 class LabError(Exception):
@@ -81,6 +82,14 @@ ADVICE = {  # of errors of the operating system
 _CUT = re.compile(r"\d+ requested and \d+ written")  # numpy's error on a full disk, which has no number
 _NUMBER = re.compile(r"\(os error (\d+)\)|errno = (\d+)")  # of libraries in Rust, and of HDF5
 _NO_MEMORY = re.compile(r"can't allocate memory|out of memory", re.IGNORECASE)
+
+
+def check_extra(what: str, extra: str, *modules: str) -> None:
+    """Raises ConfigError if a module that `what` needs is not installed; `extra` of this package brings it."""
+    for module in modules:
+        if find_spec(module) is None:
+            name = module.replace("_", "-")
+            raise ConfigError(f"{what} needs {name}; run pip install 'sliceformer-lab[{extra}]'")
 
 
 def machine_error(error: BaseException, place: object = None) -> MachineError | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import getpass
 import hashlib
-import importlib.util
 import io
 import os
 import re
@@ -27,7 +26,7 @@ from filelock import FileLock
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.config.option_types import Count
-from sliceformer_lab.errors import ConfigError, DataError, Interrupted, LabError
+from sliceformer_lab.errors import ConfigError, DataError, Interrupted, LabError, check_extra
 from sliceformer_lab.runs.files import known_json, write_json
 from sliceformer_lab.runs.folder import LAST
 from sliceformer_lab.runs.job_state import OUTPUT, refuse
@@ -68,8 +67,7 @@ class Slurm(Launcher):
         options: Mapping[str, Any] | None = None,
         wait: bool = True,
     ) -> None:
-        if importlib.util.find_spec("submitit") is None:
-            raise ConfigError("launcher=slurm needs submitit; install it with: pip install 'sliceformer-lab[slurm]'")
+        check_extra("launcher=slurm", "slurm", "submitit")
         if time < MIN_JOB_MINUTES:
             raise ConfigError(
                 f"launcher.time={time}: a job saves its place {BEFORE_END} s before the end of its time, so at least "

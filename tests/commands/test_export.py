@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import onnxruntime
@@ -13,7 +12,7 @@ import torch
 from support import official_files
 from support.runs import last_of_each
 
-from sliceformer_lab import load_export, load_run
+from sliceformer_lab import errors, load_export, load_run
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import Batch, Padding
 from sliceformer_lab.errors import RunFolderError
@@ -135,12 +134,13 @@ def test_an_operator_that_executorch_lacks_is_named(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(find_spec("executorch") is not None, reason="ExecuTorch is installed")
-def test_without_executorch_one_sentence_says_what_to_install_before_the_run_is_read(
-    tmp_path: Path, refused: Callable[..., str]
+@pytest.mark.parametrize(("form", "package", "extra"), [("onnx", "onnx", "export"), ("executorch",) * 3])
+def test_a_missing_package_is_named_with_its_extra_before_the_run_is_read(
+    form: str, package: str, extra: str, tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sentence = refused("export", f"resume={tmp_path / 'none'}", "format=executorch", f"output={tmp_path / 'model'}")
-    assert sentence.endswith(": format=executorch needs executorch; run pip install 'sliceformer-lab[executorch]'\n")
+    monkeypatch.setattr(errors, "find_spec", lambda _: None)
+    sentence = refused("export", f"resume={tmp_path / 'none'}", f"format={form}", f"output={tmp_path / 'model'}")
+    assert sentence.endswith(f": format={form} needs {package}; run pip install 'sliceformer-lab[{extra}]'\n")
     assert list(tmp_path.iterdir()) == []
 
 

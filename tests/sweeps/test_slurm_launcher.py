@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from pathlib import Path
 
 import pytest
 from support.fake_jobs import sweep_of
 
+from sliceformer_lab import errors
 from sliceformer_lab.errors import ConfigError, Interrupted
 from sliceformer_lab.sweeps import slurm_array
 from sliceformer_lab.sweeps.slurm_array import TIME_IS_UP, ArrayTask, Slurm, comment_of, slurm_numbers, slurm_states
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"needs submitit; install it with: pip install 'sliceformer-lab\[slurm\]'"):
+    monkeypatch.setattr(errors, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"needs submitit; run pip install 'sliceformer-lab\[slurm\]'"):
         Slurm()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -11,7 +10,7 @@ from omegaconf import DictConfig
 from sliceformer_lab.cli.command import Command
 from sliceformer_lab.cli.jobs import command_options
 from sliceformer_lab.commands.export.export_options import ExportOptions, Format
-from sliceformer_lab.errors import LabError
+from sliceformer_lab.errors import check_extra
 
 FORMATS = {
     "safetensors": "weights and config.json; sliceformer_lab.load_export opens them",
@@ -19,9 +18,9 @@ FORMATS = {
     "onnx": "model.onnx; needs pip install 'sliceformer-lab[export]'",
     "executorch": "model.pte, for one input of a fixed length; needs pip install 'sliceformer-lab[executorch]'",
 }
-PACKAGES: dict[Format, dict[str, str]] = {  # that a format needs, and the extras that bring them
-    "onnx": dict.fromkeys(("onnx", "onnxscript", "onnxruntime"), "export"),
-    "executorch": {"executorch": "executorch"},
+EXTRAS: dict[Format, tuple[str, ...]] = {  # the extra that a format needs, and the modules that it brings
+    "onnx": ("export", "onnx", "onnxscript", "onnxruntime"),
+    "executorch": ("executorch", "executorch"),
 }
 
 
@@ -30,9 +29,8 @@ def job(cfg: DictConfig, folder: Path) -> None:
     with suppress(OSError):
         folder.rmdir()  # the export makes its own
     options = command_options(cfg, ExportOptions, COMMAND.config_name)
-    for package, extra in PACKAGES.get(options.format, {}).items():
-        if find_spec(package) is None:
-            raise LabError(f"format={options.format} needs {package}; run pip install 'sliceformer-lab[{extra}]'")
+    if options.format in EXTRAS:
+        check_extra(f"format={options.format}", *EXTRAS[options.format])
     from sliceformer_lab.commands.export.write_export import run
 
     run(options)

@@ -6,12 +6,11 @@ import contextlib
 import io
 import logging
 from dataclasses import asdict, replace
-from importlib.util import find_spec
 from pathlib import Path
 
 from sliceformer_lab.commands.wandb.logged_runs import logged_runs
 from sliceformer_lab.commands.wandb.wandb_options import WandbOptions
-from sliceformer_lab.errors import ConfigError, LabError
+from sliceformer_lab.errors import ConfigError, LabError, check_extra
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.training.results.wandb_runs import has_key, server_answers, server_url
 
@@ -21,8 +20,7 @@ log = logging.getLogger(__name__)
 def run(options: WandbOptions, folder: Path) -> None:
     """Save the workspace or report on the server, and its address in `folder`/ACTION.json. Raises LabError."""
     what = options.action
-    if find_spec("wandb_workspaces") is None:
-        raise LabError(f"a {what} needs wandb-workspaces: pip install 'sliceformer-lab[dashboard]'")
+    check_extra(f"a {what}", "dashboard", "wandb_workspaces")
     server = server_url()
     if not has_key():
         raise LabError(f"there is no key for {server}: set WANDB_API_KEY, or run `wandb login` once")
