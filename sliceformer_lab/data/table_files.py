@@ -208,8 +208,8 @@ def _separated_rows(path: Path, delimiter: str, quotes: bool) -> Iterator[tuple[
             read, num_read = lines[num_read : rows.line_num], rows.line_num
             if delimiter == "\t" and len(read) > 1 and all(line.count("\t") == len(fields) - 1 > 0 for line in read):
                 raise DataError(
-                    f"{path}: quotes join lines {num_read - len(read) + 1} to {num_read}, each of which is a row of "
-                    f"{len(fields)} columns; if quotes are characters as any other, set data.quotes=false"
+                    f"{path}: a quoted field spans lines {num_read - len(read) + 1} to {num_read}, but each of them "
+                    f"has {len(fields)} columns; take the quotes out, or set data.quotes=false (task=text_csv)"
                 )
             if fields:  # a blank line is no row
                 yield f"{path}, line {num_read}", fields

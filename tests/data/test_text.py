@@ -342,8 +342,8 @@ def test_quotes_that_would_join_rows_of_a_tsv_are_refused(tmp_path: Path) -> Non
     rows = "text\tlabel\n" + "".join(f"text {i}\t{i % 2}\n" for i in range(20))
     joined = table(tmp_path, rows + '"well\t1\nagain\t0\nsaid"\t1\n', "joined.tsv")
     assert complaint(joined) == (
-        f"{joined}: quotes join lines 22 to 24, each of which is a row of 2 columns; if quotes are characters as "
-        "any other, set data.quotes=false"
+        f"{joined}: a quoted field spans lines 22 to 24, but each of them has 2 columns; take the quotes out, or "
+        "set data.quotes=false (task=text_csv)"
     )
     assert sum(text_csv(joined, quotes=False).sizes().values()) == 23
     of_three_lines = table(tmp_path, rows + '"well\nagain\nsaid"\t1\n', "lines.tsv")
