@@ -1,5 +1,7 @@
 """The goals of a CPU and of a GPU beside what was measured, in studies/speed.md.
 
+The trained layers of a GPU are in docs/speed.md, too.
+
 usage: python studies/goals_page.py                     write the tables (`make docs`)
        python studies/goals_page.py LAYERS OPERATORS    first keep the verdicts on the results in these folders of
                                                         `benchmark suite=layers` and `suite=operators`, and name the
@@ -24,7 +26,20 @@ from sliceformer_lab.runs.plain_text import markdown_table
 
 STUDIES = Path(__file__).resolve().parent
 RESULTS, PAGE = STUDIES / "results", STUDIES / "speed.md"
-KEPT = ("name", "workload", "tokens", "mode", "seconds", "bytes_per_second", "softmax_kernel", "peak_bytes", "status")
+SUMMARY = STUDIES.parent / "docs" / "speed.md"
+LAYERS = {"csp (triton)": "`csp`", "sliceformer (triton)": "`sliceformer`", "identity": "no operator"}
+KEPT = (
+    "name",
+    "workload",
+    "tokens",
+    "mode",
+    "seconds",
+    "ratio",
+    "bytes_per_second",
+    "softmax_kernel",
+    "peak_bytes",
+    "status",
+)
 TOLERANCE = 0.10  # by which medians of two runs on one quiet machine differ without a reason
 Results = Mapping[str, Any]
 
@@ -39,7 +54,7 @@ def read(device: str) -> Results | None:
 def keep(folders: Sequence[Path]) -> list[str]:
     """Write results/goals_DEVICE.json from benchmarks of one machine -> lines on goals not measured or now slower.
 
-    Raises SystemExit if the folders measure no goal.
+    Raises SystemExit if the folders measure no goal, or lack one that the results kept before have.
     """
     contents = [json.loads((folder / "results.json").read_text(encoding="utf-8")) for folder in folders]
     first = contents[0]
@@ -51,6 +66,8 @@ def keep(folders: Sequence[Path]) -> list[str]:
     measured = {one.goal for one in found}
     missing = [f"not measured: {goal}" for goal in goals_for(device) if str(goal) not in measured]
     before = read(device)
+    if lost := {one["goal"] for one in before["goals"]} - measured if before else set():
+        raise SystemExit(f"no measurement of {min(lost)}, nor of {len(lost) - 1} other goals that were measured before")
     now = {
         "options": first["options"],
         "machine": first["machine"],
@@ -112,6 +129,16 @@ def _shown(verdict: Results | None) -> str:
     return f"{verdict['measured']:.3g}" + ("" if verdict["met"] else " **missed**")
 
 
+def layers_of_gpu() -> str:
+    """A row for each length: the time of a layer, forward and backward, over that of fused softmax attention."""
+    found = read("cuda")
+    rows = [] if found is None else [r for r in found["rows"] if (r["workload"], r["mode"]) == ("layer", "training")]
+    ratios = {(row["tokens"], row["name"]): row["ratio"] for row in rows}
+    lengths = sorted({row["tokens"] for row in rows})
+    cells = [[f"{tokens:,}", *(f"{ratios[tokens, name]:.2f}" for name in LAYERS)] for tokens in lengths]
+    return markdown_table(["tokens", *LAYERS.values()], *cells)
+
+
 def page() -> str:
     """The page with both tables between their markers."""
     text = with_section(PAGE.read_text(encoding="utf-8"), "goals of a CPU", section("cpu"))
@@ -122,3 +149,5 @@ if __name__ == "__main__":
     if sys.argv[1:]:
         print(*keep([Path(argument) for argument in sys.argv[1:]]), sep="\n")  # noqa: T201
     write_text(PAGE, page())
+    summary = SUMMARY.read_text(encoding="utf-8")
+    write_text(SUMMARY, with_section(summary, "layers on a GPU", layers_of_gpu()))
