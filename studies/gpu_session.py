@@ -44,21 +44,22 @@ class Part:
 
 def parts(device: str, folder: Path, data: str) -> list[Part]:
     """The parts in order: what makes others worthless if it fails comes first."""
-    found = [
+    results = ROOT / "studies" / "results"
+    judge = [sys.executable, "studies/goals_page.py", str(folder / "layers"), str(folder / "operators")]
+    tiles = [sys.executable, "studies/gpu_tiles.py", "measure"]
+    on_gpu = [
+        Part("goals", judge, 60, results / "goals_cuda.json", kept=("goals",)),
+        Part("tiles", tiles, 240, results / "gpu_tiles.json", kept=("device", "copy_ms")),
+    ]
+    return [
         _tests("kernels", ["tests/permute"], 240, folder),
         _tests("attentions", ["tests/attention"], 240, folder),
         _tests("runs", TESTS_OF_RUNS, 180, folder),
         _benchmark("layers", device, 180, folder),
         _benchmark("operators", device, 240, folder),
+        *(on_gpu if device == "cuda" else ()),
         *(_training(attention, device, 140, folder, data) for attention in TRAINED),
     ]
-    if device == "cuda":
-        judge = [sys.executable, "studies/goals_page.py", str(folder / "layers"), str(folder / "operators")]
-        results = ROOT / "studies" / "results"
-        tiles = [sys.executable, "studies/gpu_tiles.py", "measure"]
-        found.insert(5, Part("goals", judge, 60, results / "goals_cuda.json", kept=("goals",)))
-        found.insert(6, Part("tiles", tiles, 240, results / "gpu_tiles.json", kept=("device", "copy_ms")))
-    return found
 
 
 def _tests(name: str, places: Sequence[str], limit_s: int, folder: Path) -> Part:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from marked_sections import with_section
@@ -70,7 +69,7 @@ def candidates() -> Iterator[Tiled]:
                 yield Tiled("sort_windows", dtype, tokens, 1, columns, warps)
 
 
-def chosen(kernel: str, dtype: str, tokens: int) -> Tiled:
+def pick_tile(kernel: str, dtype: str, tokens: int) -> Tiled:
     """The tile that the backend picks."""
     from sliceformer_lab.permute import triton_kernels as kernels
 
@@ -134,7 +133,7 @@ def measure() -> None:
     def milliseconds(call: Callable[[], object]) -> float:
         return round(float(testing.do_bench(call, warmup=4, rep=20, return_mode="median")), 4)
 
-    every = list(dict.fromkeys([*candidates(), *(chosen(*place) for place in places())]))
+    every = list(dict.fromkeys([*candidates(), *(pick_tile(*place) for place in places())]))
     with ProcessPoolExecutor(max(1, (os.cpu_count() or 1) - 2), multiprocessing.get_context("spawn")) as pool:
         list(pool.map(compile_tile, every, chunksize=4))
     copies = {}
@@ -159,7 +158,7 @@ def section() -> str:
     lines = []
     for kernel, does in KERNELS.items():
         for tokens in SORTED_LENGTHS if kernel == "sort_windows" else LENGTHS:
-            cells = [_cells(chosen(kernel, dtype, tokens), times, found["copy_ms"][dtype]) for dtype in BYTES]
+            cells = [_cells(pick_tile(kernel, dtype, tokens), times, found["copy_ms"][dtype]) for dtype in BYTES]
             lines.append([f"`{kernel}` ({does})", f"{tokens:,}", *itertools.chain(*cells)])
     head = ["kernel", "tokens", *itertools.chain(*([dtype, "best tried"] for dtype in BYTES))]
     copies = ", ".join(f"{ms:.3f} ms in {dtype}" for dtype, ms in found["copy_ms"].items())
@@ -172,7 +171,7 @@ def section() -> str:
 def _cells(tiled: Tiled, times: dict[Tiled, float], copy: float) -> tuple[str, str]:
     of_place = {one: ms for one, ms in times.items() if (one.kernel, one.dtype, one.tokens) == _place(tiled)}
     best = min(of_place, key=of_place.__getitem__)
-    mine: Any = of_place.get(tiled)
+    mine = of_place.get(tiled)
     shown = "not timed" if mine is None else f"{mine / copy:.1f}"
     warps = "1 warp" if best.warps == 1 else f"{best.warps} warps"
     return shown, f"{of_place[best] / copy:.1f} ({best.rows} x {best.columns}, {warps})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import gpu_session
 import pytest
 from gpu_session import Part, main, parts
 from support.official_files import cifar10
+
+TESTS = Path(__file__).resolve().parents[1]
 
 
 @pytest.mark.slow
@@ -49,6 +52,16 @@ def test_the_parts_of_a_gpu_fit_in_half_an_hour(tmp_path: Path) -> None:
     whole = parts("cuda", tmp_path, "")
     assert sum(part.limit_s for part in whole) <= 1800
     assert [part.name for part in whole][:1] == ["kernels"]
+
+
+def test_every_file_with_tests_of_a_gpu_belongs_to_a_part(tmp_path: Path) -> None:
+    places = [
+        gpu_session.ROOT / word for part in parts("cuda", tmp_path, "") for word in part.command if "tests/" in word
+    ]
+    marked = re.compile(r"mark\.gpu|import (DEVICES|GPU)\b")
+    files = [file for file in TESTS.rglob("test_*.py") if marked.search(file.read_text(encoding="utf-8"))]
+    left = [file for file in files if not any(file.is_relative_to(place) for place in places)]
+    assert len(files) > 5 and left == []
 
 
 def test_an_unknown_word_is_refused_with_the_known_ones() -> None:
