@@ -24,7 +24,7 @@ from support.run_folders import write_run
 from support.runs import SMALL, last_of_each, small_config
 from support.wandb_server import KEY, StoredRun, WandbServer, upload, wandb_server
 
-from sliceformer_lab import load_export, load_run
+from sliceformer_lab import errors, load_export, load_run
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.report.after_sweep import report_sweep
 from sliceformer_lab.commands.report.figures.plot_rows import plot_tables
@@ -525,7 +525,7 @@ def test_a_workspace_that_cannot_be_saved_is_one_sentence(
     monkeypatch.setenv("WANDB_API_KEY", KEY)
     with pytest.raises(LabError, match="does not answer: a workspace lives on the server"):
         save.run(WandbOptions(), tmp_path)
-    monkeypatch.setattr(save, "find_spec", lambda name: None)
+    monkeypatch.setattr(errors, "find_spec", lambda name: None)
     with pytest.raises(LabError, match=r"pip install 'sliceformer-lab\[dashboard\]'"):
         save.run(WandbOptions(), tmp_path)
     assert not list(tmp_path.rglob("*"))
