@@ -39,7 +39,7 @@ OPERATOR_SHAPES: Shapes = {
 }
 GROUP_SIZES = {"cpu": (1, 2, 4, 8, 32, None), "cuda": (2, 32, None)}  # None: a complete sort
 CUDA_TOKENS = 2**19  # in a batch; with 2^16 an H100 computes a layer faster than Python launches it
-MAX_PLAIN_MAP_TOKENS = 4096  # longer maps, H N^2 floats several times over, fill the memory
+MAX_PLAIN_MAP_TOKENS = {"cpu": 4096, "cuda": 1024}  # longer maps, B H N^2 values several times over, fill the memory
 LAYER_ATTENTIONS = ("torch_mha", "samsa", "published_sliceformer", "published_csp", "sliceformer", "csp")
 PEERS: dict[str, type] = {
     "torch_mha": peers.TorchMHA,
@@ -113,7 +113,7 @@ def _layer(options: BenchmarkOptions, tokens: int) -> SpeedComparison:
     names = LAYER_ATTENTIONS if options.attentions is None else options.attentions
     fused = Variant("mha", "fused", _node(peers.FusedSoftmax))
     plain = Variant("mha", "plain", _node(peers.PlainSoftmax))
-    softmax = [fused] if tokens > MAX_PLAIN_MAP_TOKENS else [fused, plain]
+    softmax = [fused] if tokens > MAX_PLAIN_MAP_TOKENS[options.device] else [fused, plain]
     others = [v for name in dict.fromkeys((*names, "identity")) for v in variants(name, options)]
     return SpeedComparison(workload, (*softmax, *(v for v in others if v.method != "mha")), fused)
 

@@ -94,7 +94,8 @@ def build(variant: Variant, workload: Workload, options: BenchmarkOptions) -> Co
 
 def _tokens(workload: Workload, options: BenchmarkOptions, *, train: bool = True) -> Tensor:
     shape = (workload.batch, workload.tokens, workload.channels)
-    x = torch.randn(shape).to(options.device, getattr(torch, options.dtype))
+    x = torch.randn(shape, device=options.device)  # a CPU would take seconds
+    x = x.to(getattr(torch, options.dtype))
     return x.requires_grad_(train)
 
 

@@ -77,13 +77,14 @@ def send_results_of(folder: Path, logger: Mapping[str, Any]) -> None:
 
 
 def _measure(comparison: SpeedComparison, options: BenchmarkOptions) -> list[SpeedRow]:
-    """The rows of a comparison; if its process died, rows with that status."""
+    """The rows of a comparison; if its process died, or a GPU was full of all variants together, rows that say so."""
     try:
         rows: list[SpeedRow] = in_child(run_contest, comparison, options, limited=options.device == "cpu")
-    except ProcessEndedError as ended:
+    except (ProcessEndedError, torch.cuda.OutOfMemoryError) as error:
         blank = [row for v in comparison.variants for row in blank_rows(comparison, options, v).values()]
+        is_full = not isinstance(error, ProcessEndedError) or error.killed
         for row in blank:
-            row.status, row.note = ("oom" if ended.killed else "failed"), str(ended)
+            row.status, row.note = ("oom" if is_full else "failed"), str(error)
         return blank
     return rows
 
