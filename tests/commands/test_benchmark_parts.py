@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from support.benchmark_rows import made_row
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.csp import CSP
 from sliceformer_lab.attention.sliceformer import Sliceformer
-from sliceformer_lab.commands.benchmark import contenders, contest, peers
+from sliceformer_lab.commands.benchmark import contenders, contest, peers, run_suite
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
 from sliceformer_lab.commands.benchmark.comparisons import SpeedComparison, Variant, Workload, comparisons
 from sliceformer_lab.commands.benchmark.contest import run_contest
@@ -251,6 +252,25 @@ def test_want_of_memory_is_a_row_and_others_go_on() -> None:
     found = {(row.name, row.mode): (row.status, row.seconds is not None) for row in rows}
     assert {found["mha (plain)", mode] for mode in ("inference", "training")} == {("oom", False)}
     assert {found["identity", mode] for mode in ("inference", "training")} == {("ok", True)}
+
+
+def test_variants_that_fill_a_gpu_together_are_rows_and_the_next_comparison_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(run_suite, "in_child", fail)
+    rows = run_suite.run(BenchmarkOptions(sizes=[8, 16]), tmp_path)
+    assert {row.tokens for row in rows} == {8, 16}
+    assert {(row.status, row.note, row.seconds) for row in rows} == {("oom", "CUDA out of memory", None)}
+
+
+@pytest.mark.parametrize(("device", "longest"), [("cpu", 4096), ("cuda", 1024)])
+def test_the_plain_product_is_measured_where_its_maps_fit(device: Literal["cpu", "cuda"], longest: int) -> None:
+    options = BenchmarkOptions(suite="layers", device=device, sizes=[64, 1024, 4096, 16384])
+    plain = [one.workload.tokens for one in comparisons(options) if any(v.name == "mha (plain)" for v in one.variants)]
+    assert max(plain) == longest
 
 
 def test_variant_that_cannot_be_built_is_a_failed_row() -> None:
