@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from sliceformer_lab.runs.commit import git_commit
@@ -47,18 +50,17 @@ def parts(device: str, folder: Path, data: str) -> list[Part]:
     results = ROOT / "studies" / "results"
     judge = [sys.executable, "studies/goals_page.py", str(folder / "layers"), str(folder / "operators")]
     tiles = [sys.executable, "studies/gpu_tiles.py", "measure"]
-    on_gpu = [
-        Part("goals", judge, 60, results / "goals_cuda.json", kept=("goals",)),
-        Part("tiles", tiles, 240, results / "gpu_tiles.json", kept=("device", "copy_ms")),
-    ]
+    on_gpu = device == "cuda"
     return [
-        _tests("kernels", ["tests/permute"], 240, folder),
-        _tests("attentions", ["tests/attention"], 240, folder),
+        _tests("kernels", ["tests/permute"], 180, folder),
+        _tests("attentions", ["tests/attention"], 180, folder),
         _tests("runs", TESTS_OF_RUNS, 180, folder),
-        _benchmark("layers", device, 180, folder),
-        _benchmark("operators", device, 240, folder),
-        *(on_gpu if device == "cuda" else ()),
-        *(_training(attention, device, 140, folder, data) for attention in TRAINED),
+        _benchmark("layers", device, 120, folder),
+        _benchmark("operators", device, 180, folder),
+        *([Part("goals", judge, 60, results / "goals_cuda.json", kept=("goals",))] if on_gpu else ()),
+        *(_training("train", attention, device, 140, folder, data) for attention in TRAINED),
+        *(_training("large", attention, device, 80, folder, data) for attention in TRAINED),
+        *([Part("tiles", tiles, 240, results / "gpu_tiles.json", kept=("device", "copy_ms"))] if on_gpu else ()),
     ]
 
 
@@ -80,34 +82,56 @@ def _benchmark(suite: str, device: str, limit_s: int, folder: Path) -> Part:
     return Part(suite, [sys.executable, "-m", "sliceformer_lab", *words], limit_s, target / "results.json")
 
 
-def _training(attention: str, device: str, limit_s: int, folder: Path, data: str) -> Part:
-    target = folder / f"train_{attention}"
+def _training(kind: str, attention: str, device: str, limit_s: int, folder: Path, data: str) -> Part:
+    """The paper's batch of 64 leaves a large GPU idle (kind `train`); kind `large` fills it, to time the operators."""
+    target = folder / f"{kind}_{attention}"
     words = ["recipe=csp/table3_cifar10", f"attention={attention}", f"hydra.run.dir={target}"]
     if data:
         words += [f"data.root={data}", "data.verify=false"]  # the results say whether the files are the official ones
     if device == "cuda":
-        words += ["trainer=gpu", "optim.epochs=5", "data.num_workers=8"]
+        size = {"train": ["optim.epochs=5"], "large": ["optim.epochs=3", "data.batch_size=1024", "callbacks=minimal"]}
+        words += ["trainer=gpu", "data.num_workers=8", *size[kind]]
     else:
         words += ["optim.epochs=1", "data.limit_train=16", "data.limit_eval=8", "data.batch_size=8", "encoder.depth=1"]
     if any(target.rglob("last.ckpt")):
         words = [f"resume={target}"]
     kept = ("status", "metrics", "parameters", "samples_per_second", "peak_memory_gb", "wall_seconds", "warnings")
-    return Part(
-        f"train_{attention}", [sys.executable, "-m", "sliceformer_lab", *words], limit_s, target / "summary.json", kept
-    )
+    command = [sys.executable, "-m", "sliceformer_lab", *words]
+    return Part(target.name, command, limit_s, target / "summary.json", kept)
+
+
+@contextmanager
+def watch_gpu() -> Iterator[list[int]]:
+    """A list that has, when the block ends, the first GPU's use in percent in each second; empty without nvidia-smi."""
+    found: list[int] = []
+    if (program := shutil.which("nvidia-smi")) is None:
+        yield found
+        return
+    words = ["--id=0", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "--loop=1"]
+    with subprocess.Popen([program, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as watcher:
+        try:
+            yield found
+        finally:
+            watcher.terminate()
+            found += [int(line) for line in watcher.communicate()[0].split() if line.isdigit()]
 
 
 def run(part: Part) -> dict[str, Any]:
-    """Run a part -> what its file says: command, seconds, exit code (None: too slow), end of the output, results."""
+    """Run a part -> what its file says: command, seconds, exit code (None: too slow), end of the output, results.
+
+    `gpu_percent` is the mean use of the GPU over all seconds of the part, and over those in which it did anything.
+    """
     start = time.monotonic()
-    try:
-        ended = subprocess.run(
-            part.command, cwd=ROOT, capture_output=True, text=True, timeout=part.limit_s, check=False
-        )
-        code, output = ended.returncode, ended.stdout + ended.stderr
-    except subprocess.TimeoutExpired as stopped:
-        pieces = (stopped.stdout, stopped.stderr)
-        code, output = None, "".join(piece.decode(errors="replace") for piece in pieces if isinstance(piece, bytes))
+    with watch_gpu() as percents:
+        try:
+            ended = subprocess.run(
+                part.command, cwd=ROOT, capture_output=True, text=True, timeout=part.limit_s, check=False
+            )
+            code, output = ended.returncode, ended.stdout + ended.stderr
+        except subprocess.TimeoutExpired as stopped:
+            pieces = (stopped.stdout, stopped.stderr)
+            code, output = None, "".join(piece.decode(errors="replace") for piece in pieces if isinstance(piece, bytes))
+    busy = [percent for percent in percents if percent > 0]
     results = json.loads(part.results.read_text(encoding="utf-8")) if part.results.exists() else None
     if results is not None and part.kept:
         results = {key: results[key] for key in part.kept if key in results}
@@ -115,6 +139,7 @@ def run(part: Part) -> dict[str, Any]:
         "command": " ".join(["python", *part.command[1:]]),
         "seconds": round(time.monotonic() - start, 1),
         "exit_code": code,
+        "gpu_percent": {"all": round(fmean(percents), 1), "busy": round(fmean(busy), 1)} if busy else None,
         "output": output[-TAIL:],
         "results": results,
     }
