@@ -21,6 +21,7 @@ from marked_sections import with_section
 from torch import Tensor
 
 from sliceformer_lab.permute.backend import Case
+from sliceformer_lab.permute.schedule import shift_steps
 from sliceformer_lab.runs.commit import git_commit
 from sliceformer_lab.runs.files import write_json, write_text
 from sliceformer_lab.runs.plain_text import markdown_table
@@ -52,14 +53,15 @@ class Tiled:
 
 
 def candidates() -> Iterator[Tiled]:
-    """The tiles to try: those of a kernel that moves have 256 to 4,096 elements, those that sort up to 16,384 keys."""
-    for dtype, columns, warps in itertools.product(BYTES, (32, 64, 128, 256), (1, 2, 4, 8)):
-        for tokens, rows in itertools.product(LENGTHS, (1, 2, 4, 8)):
+    """The tiles to try. Few channels and many rows find in the cache what neighbouring channels read."""
+    for dtype, columns, warps in itertools.product(BYTES, (16, 32, 64), (1, 2, 4, 8, 16)):
+        for tokens, rows in itertools.product(LENGTHS, (1, 2, 4, 8, 16, 32)):
             if rows * columns in (32 * warps, 64 * warps) and rows <= max(1, tokens // 16):
                 yield Tiled("sort_pairs", dtype, tokens, rows, columns, warps)
-        for kernel, tokens, elements in itertools.product(("roll", "unsort_windows"), LENGTHS, (256, 512, 1024, 2048)):
+    for dtype, columns, warps in itertools.product(BYTES, (16, 32, 64, 128), (1, 2, 4, 8)):
+        for kernel, tokens, elements in itertools.product(("roll", "unsort_windows"), LENGTHS, (256, 512, 1024, 4096)):
             rows = elements // columns
-            if rows <= tokens and 2 <= elements // (32 * warps) <= 16 and warps <= 4:
+            if rows <= tokens and 2 <= elements // (32 * warps) <= 16:
                 yield Tiled(kernel, dtype, tokens, rows, columns, warps)
     for dtype, tokens, keys in itertools.product(BYTES, SORTED_LENGTHS, (1024, 2048, 4096, 8192, 16384)):
         columns = min(64, keys // tokens)
@@ -83,7 +85,7 @@ def pick_tile(kernel: str, dtype: str, tokens: int) -> Tiled:
 
 
 def call_of(tiled: Tiled, batch_tokens: int, device: str = "cuda") -> Callable[[], Tensor]:
-    """A call of the kernel with this tile, on random values; channel c is shifted by c steps where there is a shift."""
+    """A call of the kernel with this tile, on random values, shifted as the attention `csp` does."""
     from sliceformer_lab.permute import triton as backend
     from sliceformer_lab.permute import triton_kernels as kernels
 
@@ -94,7 +96,7 @@ def call_of(tiled: Tiled, batch_tokens: int, device: str = "cuda") -> Callable[[
     v = torch.randn(shape, generator=generator, device=device).to(getattr(torch, tiled.dtype))
     y = torch.empty_like(v)
     shifts = tiled.kernel in ("sort_pairs", "roll")
-    steps = torch.arange(CHANNELS, device=device) % tiled.tokens if shifts else None
+    steps = torch.tensor(shift_steps("linear_paper", CHANNELS, tiled.tokens), device=device) if shifts else None
     size = 2 if shifts else tiled.tokens
     case = Case(steps=steps, group_size=size, lengths=None, descending=None, reference=False)
     saved_shape, saved_dtype = backend.BACKEND.saved_layout(v, case)
