@@ -57,9 +57,10 @@ def parts(device: str, folder: Path, data: str) -> list[Part]:
         _tests("runs", TESTS_OF_RUNS, 180, folder),
         _benchmark("layers", device, 120, folder),
         _benchmark("operators", device, 180, folder),
+        _benchmark("padded", device, 60, folder),
         *([Part("goals", judge, 60, results / "goals_cuda.json", kept=("goals",))] if on_gpu else ()),
         *(_training("train", attention, device, 140, folder, data) for attention in TRAINED),
-        *(_training("large", attention, device, 80, folder, data) for attention in TRAINED),
+        *(_training("large", attention, device, 60, folder, data) for attention in TRAINED),
         *([Part("tiles", tiles, 240, results / "gpu_tiles.json", kept=("device", "copy_ms"))] if on_gpu else ()),
     ]
 
@@ -71,15 +72,17 @@ def _tests(name: str, places: Sequence[str], limit_s: int, folder: Path) -> Part
     return Part(name, [sys.executable, *words], limit_s, file)
 
 
-def _benchmark(suite: str, device: str, limit_s: int, folder: Path) -> Part:
+def _benchmark(name: str, device: str, limit_s: int, folder: Path) -> Part:
+    """`layers`, `operators`, or `padded`: layers on samples of unequal length."""
+    suite = "operators" if name == "operators" else "layers"
     sizes = ["dtype=bfloat16", "sizes=[64,1024,4096,16384]"]
     if device == "cpu":
         sizes = ["dtype=float32", "sizes=[16]", "batch=2", "rounds=2", "warmup=1"]
     if suite == "layers":
-        sizes.append("attentions=[csp,sliceformer]")
-    target = folder / suite
+        sizes += ["attentions=[csp,sliceformer]", f"padded={str(name == 'padded').lower()}"]
+    target = folder / name
     words = ["benchmark", f"suite={suite}", f"device={device}", *sizes, f"hydra.run.dir={target}"]
-    return Part(suite, [sys.executable, "-m", "sliceformer_lab", *words], limit_s, target / "results.json")
+    return Part(name, [sys.executable, "-m", "sliceformer_lab", *words], limit_s, target / "results.json")
 
 
 def _training(kind: str, attention: str, device: str, limit_s: int, folder: Path, data: str) -> Part:

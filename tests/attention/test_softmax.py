@@ -7,12 +7,17 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from support.devices import GPU
 from torch import Tensor
+from torch.nn.attention import varlen
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import softmax
+from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.dropout import Dropout, drop
 from sliceformer_lab.attention.softmax import attend
+from sliceformer_lab.batch import Padding
+from sliceformer_lab.commands.benchmark.peers import FusedSoftmax, PackedSoftmax
 from sliceformer_lab.measures.call_cost import saved_bytes
 
 B, H, N, D = 3, 2, 13, 4
@@ -172,3 +177,30 @@ def test_a_layer_that_drops_nothing_draws_nothing() -> None:
     state, x = torch.get_rng_state(), torch.randn(3, generator=torch.Generator().manual_seed(0))
     assert Dropout(0.0)(x) is x
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def attend_in_turn(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, _: Tensor, *longest: int) -> Tensor:
+    """What torch's varlen_attn, which a CPU lacks, gives for (T, H, D): each sample alone."""
+    samples = zip(*(x.split(starts.diff().tolist()) for x in (q, k, v)), strict=True)
+    return torch.cat([attend(*(x.transpose(0, 1)[None] for x in one))[0].transpose(0, 1) for one in samples])
+
+
+@pytest.mark.parametrize("device", ["cpu", GPU])
+def test_packed_softmax_attention_equals_the_masked_on_real_tokens(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if device == "cpu":
+        monkeypatch.setattr(varlen, "varlen_attn", attend_in_turn)
+    torch.manual_seed(0)
+    spec = LayerSpec(dim=128, num_heads=4, max_len=96)
+    masked, packed = (cls(spec).to(device, torch.bfloat16) for cls in (FusedSoftmax, PackedSoftmax))
+    packed.load_state_dict(masked.state_dict())
+    lengths = torch.tensor([96, 1, 40])
+    padding = Padding(lengths, torch.arange(96) < lengths[:, None]).to(device)
+    x = torch.randn(3, 96, 128).to(device, torch.bfloat16)
+    found = []
+    for layer in (masked, packed):
+        y = layer(x, padding)[padding.mask]
+        y.float().square().sum().backward()
+        found.append([y, *(parameter.grad for parameter in layer.parameters())])
+    assert_close(*found, rtol=0.05, atol=0.05)

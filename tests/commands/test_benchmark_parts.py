@@ -14,12 +14,14 @@ from support.benchmark_rows import made_row
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.csp import CSP
 from sliceformer_lab.attention.sliceformer import Sliceformer
+from sliceformer_lab.batch import Padding
 from sliceformer_lab.commands.benchmark import contenders, contest, peers, run_suite
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
 from sliceformer_lab.commands.benchmark.comparisons import SpeedComparison, Variant, Workload, comparisons
 from sliceformer_lab.commands.benchmark.contest import run_contest
 from sliceformer_lab.commands.benchmark.process import ProcessEndedError, in_child
 from sliceformer_lab.commands.benchmark.rows import SpeedRow, quartiles, ratio_between, set_ratios
+from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.measures import call_cost
 from sliceformer_lab.permute import available_backends, shift_sort
 from sliceformer_lab.permute.schedule import shift_steps
@@ -68,6 +70,9 @@ def test_fused_plain_and_torchs_softmax_attention_agree() -> None:
     x = torch.randn(2, 12, 16)
     torch.testing.assert_close(plain(x), fused(x))
     torch.testing.assert_close(torchs(x), fused(x))
+    padding = Padding.from_lengths(torch.tensor([5, 12]), 12)
+    torch.testing.assert_close(plain(x, padding), fused(x, padding))
+    torch.testing.assert_close(fused(x, padding)[0, :5], fused(x[:1, :5])[0])
     counts = [sum(p.numel() for p in layer.parameters()) for layer in (fused, plain, torchs)]
     assert len(set(counts)) == 1
 
@@ -271,6 +276,26 @@ def test_the_plain_product_is_measured_where_its_maps_fit(device: Literal["cpu",
     options = BenchmarkOptions(suite="layers", device=device, sizes=[64, 1024, 4096, 16384])
     plain = [one.workload.tokens for one in comparisons(options) if any(v.name == "mha (plain)" for v in one.variants)]
     assert max(plain) == longest
+
+
+def test_padded_layers_share_their_lengths_and_softmax_attention_packs_them_on_a_gpu() -> None:
+    options = BenchmarkOptions(padded=True, sizes=(16,), batch=8, rounds=2, warmup=1)
+    (one,) = comparisons(options)
+    rows = run_contest(one, options)
+    assert {row.status for row in rows} == {"ok"} and {row.workload for row in rows} == {"padded layer"}
+    masks = [contenders.build(variant, one.workload, options).inputs[2] for variant in one.variants]
+    lengths = masks[0].sum(1)
+    assert lengths[0] == 16 and 4 <= lengths.min() < lengths.max()
+    assert all(mask.equal(masks[0]) for mask in masks)
+    (on_gpu,) = comparisons(BenchmarkOptions(padded=True, sizes=(16,), device="cuda", dtype="bfloat16"))
+    assert {v.name for v in on_gpu.variants} - {v.name for v in one.variants} >= {"mha (packed)"}
+
+
+def test_padding_is_refused_where_nothing_is_padded() -> None:
+    with pytest.raises(ValueError, match="suite=layers"):
+        BenchmarkOptions(suite="operators", padded=True)
+    with pytest.raises(ConfigError, match="published_csp accepts no padding"):
+        comparisons(BenchmarkOptions(padded=True, attentions=("published_csp",)))
 
 
 def test_variant_that_cannot_be_built_is_a_failed_row() -> None:

@@ -20,7 +20,7 @@ SUITES: dict[Suite, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkOptions:
-    """The options of `conf/benchmark.yaml`. Raises ValueError for an empty list."""
+    """The options of `conf/benchmark.yaml`. Raises ValueError for an empty list, or operators with padding."""
 
     suite: Suite = "layers"
     rounds: Annotated[int, Field(ge=2)] = 7  # each variant runs once a round; medians and quartiles are over rounds
@@ -32,7 +32,10 @@ class BenchmarkOptions:
     sizes: tuple[Count, ...] | None = None  # numbers of tokens; None: those of the suite
     batch: Count | None = None  # None: that of the suite for each number of tokens
     attentions: tuple[str, ...] | None = None  # None: those of the suite
+    padded: bool = False  # layers on samples that have a quarter to all of the tokens
 
     def __post_init__(self) -> None:
         given = {"sizes": self.sizes, "attentions": self.attentions}
         check_lists({name: values for name, values in given.items() if values is not None})
+        if self.padded and self.suite != "layers":
+            raise ValueError("padded=true pads the samples of layers; choose suite=layers")

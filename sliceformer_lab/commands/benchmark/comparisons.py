@@ -40,6 +40,7 @@ OPERATOR_SHAPES: Shapes = {
 GROUP_SIZES = {"cpu": (1, 2, 4, 8, 32, None), "cuda": (2, 32, None)}  # None: a complete sort
 CUDA_TOKENS = 2**19  # in a batch; with 2^16 an H100 computes a layer faster than Python launches it
 MAX_PLAIN_MAP_TOKENS = {"cpu": 4096, "cuda": 1024}  # longer maps, B H N^2 values several times over, fill the memory
+PADDED_ATTENTIONS = ("samsa", "sliceformer", "csp")
 LAYER_ATTENTIONS = ("torch_mha", "samsa", "published_sliceformer", "published_csp", "sliceformer", "csp")
 PEERS: dict[str, type] = {
     "torch_mha": peers.TorchMHA,
@@ -59,6 +60,7 @@ class Workload:
     channels: int
     heads: int = 8
     group_size: int | None = None  # of the operator; None: complete sort
+    padded: bool = False  # samples have a quarter to all of the tokens
 
 
 @dataclass(frozen=True)
@@ -109,17 +111,23 @@ def _operator(options: BenchmarkOptions, tokens: int, group_size: int | None) ->
 def _layer(options: BenchmarkOptions, tokens: int) -> SpeedComparison:
     """The named attentions, in all implementations, against fused softmax attention."""
     batch, channels = _shape(LAYER_SHAPES, tokens, options)
-    workload = Workload("layer", "layer", tokens, batch, channels)
-    names = LAYER_ATTENTIONS if options.attentions is None else options.attentions
+    name = "padded layer" if options.padded else "layer"
+    workload = Workload(name, "layer", tokens, batch, channels, padded=options.padded)
+    usual = PADDED_ATTENTIONS if options.padded else LAYER_ATTENTIONS
+    names = usual if options.attentions is None else options.attentions
     fused = Variant("mha", "fused", _node(peers.FusedSoftmax))
     plain = Variant("mha", "plain", _node(peers.PlainSoftmax))
     softmax = [fused] if tokens > MAX_PLAIN_MAP_TOKENS[options.device] else [fused, plain]
+    if options.padded and options.device == "cuda" and options.dtype != "float32":
+        softmax.append(Variant("mha", "packed", _node(peers.PackedSoftmax)))
     others = [v for name in dict.fromkeys((*names, "identity")) for v in variants(name, options)]
     return SpeedComparison(workload, (*softmax, *(v for v in others if v.method != "mha")), fused)
 
 
 def variants(name: str, options: BenchmarkOptions) -> list[Variant]:
     """An attention in every implementation for this device. Raises ConfigError if its options do not fit."""
+    if options.padded and name in PEERS:
+        raise ConfigError(f"attentions: {name} accepts no padding; take names from conf/attention with padded=true")
     if name in PEERS:
         return [Variant(name, node=_node(PEERS[name]))]
     names = sorted([*option_names("attention"), *PEERS])

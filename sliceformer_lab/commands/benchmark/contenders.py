@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from sliceformer_lab.attention import build_layer
 from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.batch import Padding
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
 from sliceformer_lab.commands.benchmark.comparisons import Variant, Workload
 from sliceformer_lab.commands.benchmark.peers import published_csp, published_sort, shift_index
@@ -117,4 +118,18 @@ def _operator(variant: Variant, workload: Workload, options: BenchmarkOptions) -
 def _layer(variant: Variant, workload: Workload, options: BenchmarkOptions) -> Contender:
     spec = LayerSpec(dim=workload.channels, num_heads=workload.heads, max_len=workload.tokens)
     layer = build_layer(variant.node or {}, spec).to(options.device, getattr(torch, options.dtype))
-    return Contender(layer, (_tokens(workload, options, train=False),), layer)
+    x = _tokens(workload, options, train=False)
+    if not workload.padded:
+        return Contender(layer, (x,), layer)
+    padding = _padding(workload).to(options.device)
+    padded: Function = lambda x, lengths, mask: layer(x, Padding(lengths, mask))  # noqa: E731
+    return Contender(padded, (x, padding.lengths, padding.mask), layer)
+
+
+def _padding(workload: Workload) -> Padding:
+    """Lengths between a quarter and all of the tokens, the same for every variant; the first sample is full."""
+    generator = torch.Generator().manual_seed(0)
+    shortest = -(-workload.tokens // 4)
+    lengths = torch.randint(shortest, workload.tokens + 1, (workload.batch,), generator=generator)
+    lengths[0] = workload.tokens
+    return Padding(lengths, torch.arange(workload.tokens) < lengths[:, None])

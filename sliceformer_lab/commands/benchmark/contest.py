@@ -15,6 +15,7 @@ from sliceformer_lab.commands.benchmark.rows import MODES, Engine, Mode, SpeedRo
 from sliceformer_lab.measures.call_cost import PeakMemory, in_turns, operations, saved_bytes
 from sliceformer_lab.measures.cost import count_cost
 
+UNCOUNTED = ("multi_head_attention", "varlen_attn")  # single operations whose cost is not counted
 FULL = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc", "could not create a memory object")
 
 
@@ -89,7 +90,7 @@ def _facts(
         "softmax_kernel": _softmax_kernel(names),
         "parameters": sum(parameter.numel() for parameter in contender.parameters()),
     }
-    if not any("native_multi_head_attention" in name for name in names):  # a single operation with unknown cost
+    if not any(one in name for name in names for one in UNCOUNTED):
         facts |= asdict(cost)
     work = comparison.workload
     if work.kind == "operator" and variant.method != "copy":
@@ -101,7 +102,7 @@ def _engine(names: set[str], contender: Contender, options: BenchmarkOptions) ->
     """The engine, from the operations that a call dispatches."""
     if contender.backend in CUSTOM.values() and "sliceformer_lab::shift_sort" in names:
         return "custom"
-    if any("scaled_dot_product" in name or "multi_head_attention" in name for name in names):
+    if any(one in name for name in names for one in ("scaled_dot_product", *UNCOUNTED)):
         return "sdpa"
     return "compiled" if options.compile else "plain"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +21,6 @@ from sliceformer_lab.permute.schedule import shift_steps
 class FusedSoftmax(Attention):
     """Softmax attention with torch's fused kernel and one projection for q, k, v. (B, N, dim) -> (B, N, dim)."""
 
-    accepts_padding = False
     order_sensitive = False
     complexity = "N^2 C"
     source = "Vaswani et al. 2017, equation (1)"
@@ -38,20 +38,38 @@ class FusedSoftmax(Attention):
         """(B, N, H*D) each -> (B, N, H*D). Raises ValueError without q or k."""
         if q is None or k is None:
             raise ValueError("softmax attention mixes with queries and keys: mix(v, q, k)")
-        return self.merge_heads(self.attend(self.split_heads(q), self.split_heads(k), self.split_heads(v)))
+        seen = None if given.padding is None else given.padding.mask[:, None, None, :]
+        return self.merge_heads(self.attend(self.split_heads(q), self.split_heads(k), self.split_heads(v), seen))
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """(B, H, N, D) each -> (B, H, N, D)."""
-        return F.scaled_dot_product_attention(q, k, v)
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None) -> Tensor:
+        """(B, H, N, D) each, and the keys to see (B, 1, 1, N) -> (B, H, N, D)."""
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+
+
+class PackedSoftmax(FusedSoftmax):
+    """Softmax attention on the real tokens alone, one after the other: torch's varlen_attn, for 16 bits on a GPU."""
+
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
+        """(B, N, H*D) each -> (B, N, H*D), zero at padding. Raises ValueError without q, k or padding."""
+        from torch.nn.attention.varlen import varlen_attn
+
+        if q is None or k is None or given.padding is None:
+            raise ValueError("packed softmax attention mixes the real tokens of a padded batch: mix(v, q, k, given)")
+        rows = given.padding.mask.flatten().nonzero().squeeze(1)  # the processor waits for it, in each call
+        starts = F.pad(given.padding.lengths.cumsum(0), (1, 0)).to(torch.int32)
+        queries, keys, values = (x.flatten(0, 1)[rows].view(-1, self.spec.num_heads, self.head_dim) for x in (q, k, v))
+        longest = v.shape[1]
+        mixed = cast(Tensor, varlen_attn(queries, keys, values, starts, starts, longest, longest))
+        return torch.zeros_like(v).flatten(0, 1).index_copy(0, rows, mixed.flatten(1)).view_as(v)
 
 
 class PlainSoftmax(FusedSoftmax):
     """Softmax attention in plain operations, with the N x N map in memory."""
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """(B, H, N, D) each -> (B, H, N, D)."""
-        weights = (q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])).softmax(dim=-1)
-        return weights @ v
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None) -> Tensor:
+        """(B, H, N, D) each, and the keys to see (B, 1, 1, N) -> (B, H, N, D)."""
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+        return (scores if seen is None else scores.masked_fill(~seen, -math.inf)).softmax(dim=-1) @ v
 
 
 class TorchMHA(Attention):
