@@ -24,6 +24,9 @@ from sliceformer_lab.training.processes.sharding import shard
 
 log = logging.getLogger(__name__)
 
+ModelConfig = ModelNodes | Mapping[str, Any]  # of a configuration, or the plain values of a checkpoint
+DataSizes = DataSpec | Mapping[str, Any]  # the same
+
 
 class Task(TaskModule):
     """A model and its training. A subclass adds embedding, pooling and head around the shared encoder.
@@ -35,7 +38,7 @@ class Task(TaskModule):
     monitor_mode = "max"
     kept_type: torch.dtype = torch.float16  # of the predictions in predictions.npz
 
-    def __init__(self, model: ModelNodes | Mapping[str, Any], data: DataSpec | Mapping[str, Any]) -> None:
+    def __init__(self, model: ModelConfig, data: DataSizes) -> None:
         super().__init__()
         self.nodes = model if isinstance(model, ModelNodes) else check_model(model)
         self.data_spec = data if isinstance(data, DataSpec) else DataSpec(**data)

@@ -12,9 +12,7 @@ from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor, nn
 
 from sliceformer_lab.batch import Batch, Edges, Graphs, Padding
-from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.data.graphs.store import GraphSplit
-from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.graph_tokens import FeatureEmbedding, edges_among_tokens
@@ -23,6 +21,7 @@ from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.encoder.linear_init import initialise_head
 from sliceformer_lab.encoder.pool import Pool, PoolMode
 from sliceformer_lab.encoder.whole_features import WholeFeatures
+from sliceformer_lab.tasks.base import DataSizes, ModelConfig
 from sliceformer_lab.tasks.masked import Maskable, Units
 from sliceformer_lab.tasks.target_task import ClassWeights, TargetTask
 
@@ -140,8 +139,8 @@ class Graphormer(GraphTask):
 
     def __init__(
         self,
-        model: ModelNodes | Mapping[str, Any],
-        data: DataSpec | Mapping[str, Any],
+        model: ModelConfig,
+        data: DataSizes,
         *,
         pool: PoolMode = "cls",
         bias: bool = True,

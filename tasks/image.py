@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.config.option_types import Count, Fraction, NonNegative
-from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.embed import Stem
 from sliceformer_lab.encoder.linear_init import initialise_head
 from sliceformer_lab.encoder.pool import Pool, PoolMode
+from sliceformer_lab.tasks.base import DataSizes, ModelConfig
 from sliceformer_lab.tasks.patches import PatchTask, patch_for
 from sliceformer_lab.tasks.target_task import ClassWeights, TargetTask
 
@@ -33,8 +31,8 @@ class ImageClassification(PatchTask, TargetTask):
 
     def __init__(
         self,
-        model: ModelNodes | Mapping[str, Any],
-        data: DataSpec | Mapping[str, Any],
+        model: ModelConfig,
+        data: DataSizes,
         *,
         patch_size: Count | None,
         stem: Stem = "patch",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,16 +12,14 @@ from torch.nn import functional
 from torchmetrics import MetricCollection
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.config.option_types import Fraction, Positive
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.sequences.characters import TextWindows
-from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.embed import TokenEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.linear_init import initialise_head
 from sliceformer_lab.measures.ngram import ngram_bits
-from sliceformer_lab.tasks.base import Task
+from sliceformer_lab.tasks.base import DataSizes, ModelConfig, Task
 from sliceformer_lab.tasks.metrics import MeanBits
 from sliceformer_lab.training.results.predicted import Row
 from sliceformer_lab.training.results.references import scores_of
@@ -43,8 +40,8 @@ class LanguageModel(Task):
 
     def __init__(
         self,
-        model: ModelNodes | Mapping[str, Any],
-        data: DataSpec | Mapping[str, Any],
+        model: ModelConfig,
+        data: DataSizes,
         *,
         embed_std: Positive = 0.02,
         label_smoothing: Fraction = 0.0,

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
 from sliceformer_lab.batch import Batch, Graphs, Padding
-from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.config.option_types import Count
-from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.graph_tokens import GraphTokens, RandomGraphTokens
 from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.encoder.pool import PoolMode
+from sliceformer_lab.tasks.base import DataSizes, ModelConfig
 from sliceformer_lab.tasks.graph import GraphTask
 from sliceformer_lab.tasks.metrics import BatchPrecision
 from sliceformer_lab.tasks.targets import Labels, NumberLoss, Numbers, TargetKind
@@ -36,8 +34,8 @@ class PeptideTask(GraphTask):
 
     def __init__(
         self,
-        model: ModelNodes | Mapping[str, Any],
-        data: DataSpec | Mapping[str, Any],
+        model: ModelConfig,
+        data: DataSizes,
         *,
         pool: PoolMode = "mean",
         tokens: Tokens = "nodes",
@@ -85,8 +83,8 @@ class PeptideNumbers(PeptideTask):
 
     def __init__(
         self,
-        model: ModelNodes | Mapping[str, Any],
-        data: DataSpec | Mapping[str, Any],
+        model: ModelConfig,
+        data: DataSizes,
         *,
         pool: PoolMode = "mean",
         tokens: Tokens = "nodes",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,13 +13,12 @@ from torchmetrics.utilities import dim_zero_cat
 
 from sliceformer_lab.attention.dropout import Dropout
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.config.option_types import Count, Fraction
-from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.embed import TokenEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.linear_init import initialise_head
 from sliceformer_lab.encoder.pool import PoolMode
+from sliceformer_lab.tasks.base import DataSizes, ModelConfig
 from sliceformer_lab.tasks.masked_balls import CloudTask
 from sliceformer_lab.tasks.metrics import MeanClassAccuracy
 from sliceformer_lab.tasks.sequence import Head, SequenceClassification
@@ -37,8 +34,8 @@ class PointClassification(CloudTask, SequenceClassification):
 
     def __init__(
         self,
-        model: ModelNodes | Mapping[str, Any],
-        data: DataSpec | Mapping[str, Any],
+        model: ModelConfig,
+        data: DataSizes,
         *,
         pool: PoolMode = "max",
         head: Head = "linear",
@@ -112,8 +109,8 @@ class PointSegmentation(CloudTask):
 
     def __init__(
         self,
-        model: ModelNodes | Mapping[str, Any],
-        data: DataSpec | Mapping[str, Any],
+        model: ModelConfig,
+        data: DataSizes,
         *,
         head_dim: Count = 256,
         head_dropout: Fraction = 0.0,

@@ -16,14 +16,14 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassJaccardInd
 from torchmetrics.functional.classification import multiclass_confusion_matrix
 
 from sliceformer_lab.batch import NO_CLASS, Batch
-from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.images.image_pairs import resize_mask
-from sliceformer_lab.data.spec import Content, DataSpec
+from sliceformer_lab.data.spec import Content
 from sliceformer_lab.encoder.embed import Stem
 from sliceformer_lab.encoder.linear_init import initialise_head
 from sliceformer_lab.measures.pixel_forest import PixelForest
+from sliceformer_lab.tasks.base import DataSizes, ModelConfig
 from sliceformer_lab.tasks.patches import PatchTask, patch_for
 from sliceformer_lab.training.results.predicted import Names, Row, ScoredSplit, names_or_numbers, seven_digits
 
@@ -46,8 +46,8 @@ class ImageSegmentation(PatchTask):
 
     def __init__(
         self,
-        model: ModelNodes | Mapping[str, Any],
-        data: DataSpec | Mapping[str, Any],
+        model: ModelConfig,
+        data: DataSizes,
         *,
         patch_size: Count | None,
         stem: Stem = "patch",

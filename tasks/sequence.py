@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor, nn
 
 from sliceformer_lab.batch import Batch, Padding
-from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.config.option_types import Count, Fraction, Positive
-from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.embed import TokenEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.encoder.linear_init import initialise_head
 from sliceformer_lab.encoder.pool import Pool, PoolMode
+from sliceformer_lab.tasks.base import DataSizes, ModelConfig
 from sliceformer_lab.tasks.masked import Maskable, Units
 from sliceformer_lab.tasks.target_task import ClassWeights, TargetTask
 from sliceformer_lab.tasks.targets import Classes, TargetKind
@@ -43,8 +41,8 @@ class SequenceClassification(Maskable, TargetTask):
 
     def __init__(
         self,
-        model: ModelNodes | Mapping[str, Any],
-        data: DataSpec | Mapping[str, Any],
+        model: ModelConfig,
+        data: DataSizes,
         *,
         pool: PoolMode = "mean",
         head: Head = "linear",

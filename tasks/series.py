@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from torch import Tensor
 
 from sliceformer_lab.batch import Padding
-from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.config.option_types import Count, Fraction
-from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.encoder.pool import PoolMode
 from sliceformer_lab.encoder.series_embed import SeriesEmbedding, SeriesStem
+from sliceformer_lab.tasks.base import DataSizes, ModelConfig
 from sliceformer_lab.tasks.masked import Units
 from sliceformer_lab.tasks.sequence import Head, SequenceClassification
 from sliceformer_lab.tasks.target_task import ClassWeights
@@ -27,8 +23,8 @@ class SeriesTask(SequenceClassification):
 
     def __init__(
         self,
-        model: ModelNodes | Mapping[str, Any],
-        data: DataSpec | Mapping[str, Any],
+        model: ModelConfig,
+        data: DataSizes,
         *,
         stem: SeriesStem = "conv",
         pool: PoolMode = "mean",

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
 from torchmetrics import MetricCollection
 
-from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.data.base import DataModule
-from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.measures.simple_models import SimpleModel
-from sliceformer_lab.tasks.base import Task
+from sliceformer_lab.tasks.base import DataSizes, ModelConfig, Task
 from sliceformer_lab.tasks.metrics import best_thresholds, f1_scores
 from sliceformer_lab.tasks.targets import Classes, Labels, Numbers, TargetKind
 from sliceformer_lab.training.results.predicted import Names, Row, ScoredSplit
@@ -38,7 +36,7 @@ class TargetTask(Task):
     target_mean: Tensor  # (T,)
     target_std: Tensor  # (T,)
 
-    def __init__(self, model: ModelNodes | Mapping[str, Any], data: DataSpec | Mapping[str, Any]) -> None:
+    def __init__(self, model: ModelConfig, data: DataSizes) -> None:
         super().__init__(model, data)
         kind, count = self.kind, self.data_spec.num_targets
         self.monitor, self.monitor_mode, self.kept_type = kind.monitor, kind.monitor_mode, kind.kept_type

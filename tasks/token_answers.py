@@ -12,15 +12,13 @@ from torch.nn import functional
 from torchmetrics import MetricCollection
 
 from sliceformer_lab.batch import NO_CLASS, Batch
-from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.config.option_types import Positive
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.probes.probe_data import ProbeData
-from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.embed import TokenEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.linear_init import initialise_head
-from sliceformer_lab.tasks.base import Task
+from sliceformer_lab.tasks.base import DataSizes, ModelConfig, Task
 from sliceformer_lab.tasks.metrics import MeanOfValues
 
 
@@ -44,9 +42,7 @@ class TokenAnswers(Task):
 
     kept_type = torch.int16
 
-    def __init__(
-        self, model: ModelNodes | Mapping[str, Any], data: DataSpec | Mapping[str, Any], *, embed_std: Positive = 0.5
-    ) -> None:
+    def __init__(self, model: ModelConfig, data: DataSizes, *, embed_std: Positive = 0.5) -> None:
         super().__init__(model, data)
         spec, nodes = self.data_spec, self.nodes
         if spec.max_len is None or spec.targets != "answers":

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from torch import Tensor, nn
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.checked import ModelNodes
-from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.embed import TokenEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pool import Pool, PoolMode
+from sliceformer_lab.tasks.base import DataSizes, ModelConfig
 from sliceformer_lab.tasks.target_task import TargetTask
 
 
@@ -22,9 +18,7 @@ class Frequency(TargetTask):
     `TargetTask` has the loss, metrics, tables, pictures and references of numbers.
     """
 
-    def __init__(
-        self, model: ModelNodes | Mapping[str, Any], data: DataSpec | Mapping[str, Any], *, pool: PoolMode = "mean"
-    ) -> None:
+    def __init__(self, model: ModelConfig, data: DataSizes, *, pool: PoolMode = "mean") -> None:
         super().__init__(model, data)
         dim = int(self.nodes.encoder.options["dim"])
         self.embedding = TokenEmbedding(0, self.data_spec.channels, dim)
