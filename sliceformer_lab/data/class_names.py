@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sliceformer_lab.data.splits import Stage
+from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.data.table_files import STAGE_NAMES
 from sliceformer_lab.errors import DataError
 
@@ -25,7 +25,7 @@ def class_names(folder: Path) -> list[str]:
 
 
 def stage_folders(root: Path) -> dict[Stage, Path]:
-    """The folder of each split in `root`, such as root/train and root/valid; {} without one to train on.
+    """The folder of each split in `root`, such as root/train and root/valid; without one to train on, `root` trains.
 
     Their names are the words of a split column. Raises DataError for two folders of one split.
     """
@@ -36,7 +36,7 @@ def stage_folders(root: Path) -> dict[Stage, Path]:
             raise DataError(f"{found[stage]} and {path} are both folders of the {stage} split; keep one")
         if stage is not None:
             found[stage] = path
-    return found if "train" in found else {}
+    return {stage: found[stage] for stage in STAGES if stage in found} if "train" in found else {"train": root}
 
 
 def labelled_files(

@@ -17,7 +17,7 @@ from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.cached_data import CachedData
 from sliceformer_lab.data.class_names import ClassFiles, class_names, is_of_system, labelled_files, stage_folders
 from sliceformer_lab.data.spec import ContentKind
-from sliceformer_lab.data.splits import STAGES, Stage
+from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import SPLIT_COLUMN, has_split_column
 from sliceformer_lab.runs.files import name_of
 
@@ -101,17 +101,15 @@ class ClassFolders(FolderData, OwnData):
 
     def folder_classes(self) -> list[str]:
         """The classes of the training folder, or of `root` if there is no such folder. Raises DataError."""
-        return class_names(stage_folders(self.path).get("train", self.path))
+        return class_names(stage_folders(self.path)["train"])
 
     @cached_property
     def class_files(self) -> dict[Stage, ClassFiles]:
         """The files of each split that has a folder. Raises DataError naming a folder."""
         classes = self.folder_classes()
-        folders = stage_folders(self.path) or {"train": self.path}
         return {
-            stage: labelled_files(folders[stage], classes, self.endings, self.examples_are)
-            for stage in STAGES
-            if stage in folders
+            stage: labelled_files(folder, classes, self.endings, self.examples_are)
+            for stage, folder in stage_folders(self.path).items()
         }
 
     @property

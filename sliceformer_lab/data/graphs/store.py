@@ -134,9 +134,8 @@ class GraphSplit(StoredSplit):
         return torch.from_numpy(np.array(self.store.parts["context"][self.rows]))
 
     def batch(self, rows: list[int]) -> Batch:
-        places = self.rows[rows]
-        target = torch.from_numpy(np.array(self.store.targets[places]))
-        return replace(self.collate([self.store[place] for place in places]), target=target, ids=torch.tensor(rows))
+        graphs = [self.store[place] for place in self.rows[rows]]
+        return replace(self.collate(graphs), target=self.targets_at(rows), ids=torch.tensor(rows))
 
     def collate(self, graphs: Sequence[Graph]) -> Batch:
         """A batch of graphs without targets."""

@@ -158,8 +158,7 @@ class MaskFolder(OwnFolder):
 
     @cached_property
     def _pairs(self) -> dict[Stage, list[Pair]]:
-        folders = stage_folders(self.path) or {"train": self.path}
-        return {stage: list_pairs(folders[stage]) for stage in STAGES if stage in folders}
+        return {stage: list_pairs(folder) for stage, folder in stage_folders(self.path).items()}
 
     @cached_property
     def _median_sizes(self) -> Sizes:

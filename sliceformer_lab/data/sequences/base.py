@@ -125,10 +125,8 @@ class SequenceSplit(StoredSplit):
         return torch.from_numpy(np.array(self.store.targets[self.rows[rows]]))
 
     def batch(self, rows: list[int]) -> Batch:
-        places = self.rows[rows]
-        inputs, padding = self.padded([self.store[place] for place in places])
-        target = torch.from_numpy(np.array(self.store.targets[places]))
-        return Batch(inputs, target, torch.tensor(rows), padding)
+        inputs, padding = self.padded([self.store[place] for place in self.rows[rows]])
+        return Batch(inputs, self.targets_at(rows), torch.tensor(rows), padding)
 
     def padded(self, sequences: list[np.ndarray]) -> tuple[Tensor, Padding | None]:
         """Inputs made from sequences (n_i,) or (n_i, F), and their padding."""

@@ -59,11 +59,9 @@ class PairSplit(SequenceSplit):
         return int((self.documents.lengths[self.pairs] > self.max_len).any(axis=1).sum())
 
     def batch(self, rows: list[int]) -> Batch:
-        places = self.rows[rows]
-        firsts_then_seconds = self.store.tokens.reshape(-1, 2)[places].T.ravel()
+        firsts_then_seconds = self.store.tokens.reshape(-1, 2)[self.rows[rows]].T.ravel()
         inputs, padding = self.padded([self.documents[place] for place in firsts_then_seconds])
-        target = torch.from_numpy(np.array(self.store.targets[places]))
-        return Batch(inputs, target, torch.tensor(rows), padding)
+        return Batch(inputs, self.targets_at(rows), torch.tensor(rows), padding)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -193,25 +193,23 @@ class TextData(SequenceData):
         return {"classes": classes}, numbers
 
     def with_test(self, parts: Texts) -> Texts:
-        """The splits, if there is no test split with `test_share` of the training texts as one. Raises DataError."""
+        """The splits; without a test split, `test_share` of the training texts are one, both in their order.
+
+        Raises DataError.
+        """
         if "test" in parts or not self.test_share:
             return parts
-        return {**parts, **self._split_test(parts["train"])}
-
-    def short_place(self, place: str) -> str:
-        """The place of a text without the folder of the data: "texts.csv, line 7"."""
-        return Path(place).name
-
-    def _split_test(self, training: list[Text]) -> dict[Stage, list[Text]]:
-        """Training texts and held-out test texts, both in their order."""
+        training = parts["train"]
         names = [text.label if isinstance(text.label, str) else "" for text in training]
         numbers = {name: number for number, name in enumerate(sorted(set(names)))}
         targets = torch.tensor([numbers[name] for name in names])
         kept, held = hold_out(targets, self.test_share, self.split_seed, self.title, "test")
-        return {
-            "train": [training[i] for i in kept.sort().values.tolist()],
-            "test": [training[i] for i in held.sort().values.tolist()],
-        }
+        rest, test = ([training[i] for i in rows.sort().values.tolist()] for rows in (kept, held))
+        return {**parts, "train": rest, "test": test}
+
+    def short_place(self, place: str) -> str:
+        """The place of a text without the folder of the data: "texts.csv, line 7"."""
+        return Path(place).name
 
 
 def digest_texts(texts: list[Text]) -> str:
