@@ -9,7 +9,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -47,7 +47,7 @@ class DataModule(LightningDataModule, ABC):
 
     title: ClassVar[str]
     content_kind: ClassVar[ContentKind | None] = None  # what `examples` returns as content; None: nothing
-    takes_new: ClassVar[bool] = False  # `encode` makes batches of new contents
+    takes_new: ClassVar[bool] = False  # `encode_one` and `collate` make batches of new contents
     pool_share: ClassVar[float | None] = None  # of the training data: sorted by length at a time; None: no sorting
 
     train_sampler: ClassVar[type[PassSampler]] = PassSampler
@@ -175,34 +175,24 @@ class DataModule(LightningDataModule, ABC):
     def read_inputs(self, path: Path, column: str | None) -> Iterator[NewInput]:
         """The new inputs in a file or folder; of a table, in `column` or the one that the run was trained on.
 
-        Raises DataError if there are none.
+        Raises DataError if there are none. Only for data that take new contents, as `read_file`.
         """
-        if self.content_kind is None:
-            raise DataError(f"a model trained on {self.title} cannot predict new inputs")
-        return read_inputs(path, self.content_kind, column or self.content_column, self.read_file)
+        return read_inputs(path, cast(ContentKind, self.content_kind), column or self.content_column, self.read_file)
 
     def read_file(self, path: Path) -> np.ndarray:
         """A new picture or cloud from its file. Raises DataError."""
-        if self.content_kind is None:
-            raise DataError(f"a model trained on {self.title} cannot predict new inputs")
-        return read_file(path, self.content_kind)
-
-    def encode(self, contents: Sequence[Content]) -> Batch:
-        """New contents as a batch for the model, prepared as in evaluation; targets mean nothing. Raises DataError."""
-        if not self.takes_new:
-            raise DataError(f"a model trained on {self.title} cannot predict new inputs")
-        return self.collate([self.encode_one(content) for content in contents])
+        return read_file(path, cast(ContentKind, self.content_kind))
 
     def encode_one(self, content: Content) -> Any:
         """A new content in a form that `collate` takes and that has a length. Raises DataError with a reason."""
         raise NotImplementedError
 
     def collate(self, encoded: Sequence[Any]) -> Batch:
-        """A batch of contents that `encode_one` encoded."""
+        """A batch of contents that `encode_one` encoded, prepared as in evaluation; targets mean nothing."""
         raise NotImplementedError
 
     def save_encoder(self, folder: Path) -> None:
-        """Write what `encode` needs besides the options into a run folder."""
+        """Write what `encode_one` needs besides the options into a run folder."""
 
     def about(self) -> str | None:
         """Where a set of a library comes from, with its paper or page, as the library says."""

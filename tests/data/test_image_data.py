@@ -13,7 +13,7 @@ import torch
 from PIL import ExifTags, Image, ImageOps
 from support import official_files
 from support.image_modules import module, node, ready
-from support.plans import prepared
+from support.plans import encoded, prepared
 
 from sliceformer_lab.config.schema import build_object
 from sliceformer_lab.data.images.base import ArrayImages, ImageData, ImageSplit
@@ -198,7 +198,7 @@ def test_a_picture_given_by_its_file_is_prepared_as_in_training(
     kept = all_inputs(data)
     files = [tmp_path / "set" / place for place in data.places("val", range(len(kept)))]
     read = [one.content for file in files for one in data.read_inputs(file, None)]
-    torch.testing.assert_close(data.encode(cast(list[np.ndarray], read)).inputs, kept, rtol=0, atol=0)
+    torch.testing.assert_close(encoded(data, read).inputs, kept, rtol=0, atol=0)
 
 
 def test_a_reduced_palette_keeps_the_mean_of_its_pixels(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from rdkit import Chem
 from rdkit.Chem import Crippen, Descriptors
 from sklearn.metrics import roc_auc_score
 from support import official_graphs, task_modules
-from support.plans import build_data, build_task, run
+from support.plans import build_data, build_task, encoded, run
 from support.runs import small_config
 from torch.testing import assert_close
 
@@ -224,7 +224,7 @@ def test_descriptors_of_a_molecule_are_stored_batched_and_those_of_a_new_one(
     wanted = torch.stack([torch.from_numpy(descriptors_of(str(split.stored(row)), kind)) for row in batch.ids])
     assert batch.context is not None and batch.context.shape == (2, data.spec.context_channels)
     assert_close(batch.context, wanted, rtol=0, atol=0)
-    assert_close(data.encode([str(split.stored(row)) for row in batch.ids]).context, wanted, rtol=0, atol=0)
+    assert_close(encoded(data, [split.stored(row) for row in batch.ids]).context, wanted, rtol=0, atol=0)
 
 
 def test_descriptors_follow_from_the_size_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from support import official_points, task_modules
-from support.plans import build_data, build_task
+from support.plans import build_data, build_task, encoded
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -163,7 +163,7 @@ def test_a_new_cloud_with_too_few_points_gets_the_tokens_of_evaluation(tmp_path:
     split = data.splits["test"]
     batches = [split.batch([row]).inputs for row in range(len(split))]  # type: ignore[attr-defined]
     for row, expected in enumerate(batches):
-        new = data.encode([data.read_file(data.path / split.place(row))])
+        new = encoded(data, [data.read_file(data.path / split.place(row))])
         assert_close(new.inputs, expected, atol=0, rtol=0)
 
 

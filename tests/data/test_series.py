@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy.io import wavfile
 from support import series_files
+from support.plans import encoded
 from support.series_files import folder, table
 
 from sliceformer_lab.data.base import DataModule
@@ -283,7 +284,7 @@ def test_a_run_folder_encodes_new_series_as_training_did(tmp_path: Path) -> None
     saved = SeriesFolder(LoadPlan(run_folder=tmp_path), root="gone", cache="gone")
     split = split_of(data, "test")
     expected = split.batch([0, 1])
-    found = saved.encode([split.stored(0), split.stored(1)])
+    found = encoded(saved, [split.stored(0), split.stored(1)])
     torch.testing.assert_close(found.inputs, expected.inputs)
 
 

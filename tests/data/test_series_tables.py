@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support import series_files
+from support.plans import encoded
 
 from sliceformer_lab.data.series.base import SeriesData, SeriesSplit
 from sliceformer_lab.data.series.series_csv import SeriesTable
@@ -123,7 +124,7 @@ def test_a_run_without_a_layout_of_its_table_stays_readable(tmp_path: Path) -> N
     old = SeriesTable(LoadPlan(run_folder=tmp_path / "run"), file="gone", root="gone")
     (tmp_path / "new.csv").write_text("label,a,b,c\n,1,2,3\n")
     (one,) = old.read_inputs(tmp_path / "new.csv", None)
-    assert isinstance(one.content, np.ndarray) and old.encode([one.content]).inputs.shape == (1, 3, 1)
+    assert encoded(old, [one.content]).inputs.shape == (1, 3, 1)
 
 
 def hours(ids: str, step: int, count: int = 6) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.plans import prepared
+from support.plans import encoded, prepared
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -149,7 +149,7 @@ def test_a_cut_text_keeps_its_last_token_as_transformers_cuts_it(folder: Path, t
     for row, example in zip(rows, data.examples("train", rows), strict=True):
         ids = theirs(example.content, truncation=True, max_length=5)["input_ids"]
         assert data.splits["train"].batch([row]).inputs.tolist() == [ids]
-        assert data.encode([str(example.content)]).inputs.tolist() == [ids]
+        assert encoded(data, [example.content]).inputs.tolist() == [ids]
     assert data.rule_of_ids.endswith("without padding; of more than 5, the first 4 and the last")
 
 

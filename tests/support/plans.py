@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.checked import RunPlan, check_config, check_model
 from sliceformer_lab.config.compose import NOT_OF_A_RUN
 from sliceformer_lab.config.schema import build_object, check_node
@@ -45,6 +46,11 @@ def prepared(data: Data) -> Data:
 def built_data(name: str, **options: Any) -> DataModule:
     """The data module of a class such as `sequences.text_csv.TextCSV`, with its options checked, ready."""
     return prepared(build_object({"_target_": f"sliceformer_lab.data.{name}", **options}, where="data"))
+
+
+def encoded(data: DataModule, contents: Sequence[Any]) -> Batch:
+    """New contents as the batch that a trained model gets."""
+    return data.collate([data.encode_one(content) for content in contents])
 
 
 def build_task(config: Mapping[str, Any], data: DataSpec) -> Any:
