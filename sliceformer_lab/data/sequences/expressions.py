@@ -10,6 +10,7 @@ from functools import partial
 from hashlib import blake2b
 from itertools import count
 from random import Random
+from statistics import median
 
 from sliceformer_lab.data.parallel import in_order
 
@@ -28,15 +29,12 @@ DRAWS_PER_SEED = 4096  # expressions that one seed draws; most of them have othe
 MAX_FRUITLESS_DRAWS = 50 * DRAWS_PER_SEED  # draws without a new expression after which the search ends
 
 _IDS = {symbol: number for number, symbol in enumerate(VOCABULARY)}
-
-
-def median(values: Sequence[int]) -> int:
-    """The median; between the two middle values of an even number, rounded down."""
-    ordered, middle = sorted(values), len(values) // 2
-    return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) // 2
-
-
-_APPLY: dict[int, Callable[[Sequence[int]], int]] = {1: min, 2: max, 3: median, 4: lambda values: sum(values) % 10}
+_APPLY: dict[int, Callable[[Sequence[int]], int]] = {
+    1: min,
+    2: max,
+    3: lambda values: int(median(values)),  # between two middle digits, rounded down
+    4: lambda values: sum(values) % 10,
+}
 
 
 def ids_of(source: str) -> bytes:
