@@ -83,10 +83,15 @@ class SeriesFolder(SeriesData, OwnFolder, ClassFolders):
 
     @property
     def _sound_form(self) -> SoundForm | None:
-        """The form of the sounds; None for arrays. A trained model knows its rate, so its data may be gone."""
-        if self.rate is None and not self._are_sounds:
-            return None
-        return SoundForm(self.rate or self._common_rate, self.features, self.bands)
+        """The form of the sounds; None for arrays."""
+        if self.rate is None and self._are_sounds:
+            return SoundForm(self._common_rate, self.features, self.bands)
+        return self._known_form
+
+    @property
+    def _known_form(self) -> SoundForm | None:
+        """The form that the options give, as those of a trained model, whose data may be gone; None without a rate."""
+        return None if self.rate is None else SoundForm(self.rate, self.features, self.bands)
 
     @cached_property
     def _common_rate(self) -> int:
@@ -116,21 +121,19 @@ class SeriesFolder(SeriesData, OwnFolder, ClassFolders):
 
     def encode_one(self, content: Content) -> np.ndarray:
         """The patches of a series, or of the samples (n,) of a sound at `rate`: numbers in -1..1, or INTEGERS."""
-        if isinstance(content, np.ndarray) and content.ndim == 1 and content.dtype.kind in "fiu" and self.rate:
+        form = self._known_form
+        if form is not None and isinstance(content, np.ndarray) and content.ndim == 1 and content.dtype.kind in "fiu":
             if not len(content):
                 raise DataError("the sound has no samples")
             if content.dtype.kind != "f" and content.dtype not in INTEGERS:
                 raise DataError(f"samples of type {content.dtype} have no known scale; give numbers in -1..1, or int16")
-            samples = full_scale(content).astype(np.float32)
-            content = SoundForm(self.rate, self.features, self.bands).values(samples)
+            content = form.values(full_scale(content).astype(np.float32))
         return super().encode_one(content)
 
     @property
     def rule_of_inputs(self) -> str:
-        if self.rate is None:
-            return super().rule_of_inputs
-        form = SoundForm(self.rate, self.features, self.bands)
-        return f"make a series of a sound: {form}. Then {super().rule_of_inputs}"
+        rule, form = super().rule_of_inputs, self._known_form
+        return rule if form is None else f"make a series of a sound: {form}. Then {rule}"
 
     def remarks(self) -> list[str]:
         """Asks whether arrays with more channels than steps are transposed."""
@@ -145,7 +148,7 @@ class SeriesFolder(SeriesData, OwnFolder, ClassFolders):
     def read_inputs(self, path: Path, column: str | None) -> Iterator[NewInput]:
         """A file, or all files in a folder and the folders in it."""
         del column
-        form = None if self.rate is None else SoundForm(self.rate, self.features, self.bands)
+        form = self._known_form
         yield from read_files(path, {".npy"} if form is None else ENDINGS, "series", partial(read_file, form=form))
 
 
