@@ -89,7 +89,7 @@ class TokenAnswers(Task):
         found: dict[str, Any] = {"bag_level": self.data_spec.bag_level}
         if not isinstance(data, ProbeData) or "test" not in predictions:
             return found
-        name, groups = data.groups("test")
+        name, groups = data.test_groups()
         ids, targets, answers = (predictions["test"][part] for part in ("ids", "targets", "logits"))
         right, asked = is_right(answers.long(), targets).numpy(), (targets != NO_CLASS).numpy()
         of = groups[ids.numpy()]

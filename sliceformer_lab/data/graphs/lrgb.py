@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 import torch
 from pydantic import Field
+from torch import Tensor
 
-from sliceformer_lab.batch import Batch
+from sliceformer_lab.batch import Batch, Graphs
 from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.download import OfficialFile, fetch, md5_of
@@ -48,12 +49,11 @@ class FlippedSplit(GraphSplit):
 
     def batch(self, rows: list[int]) -> Batch:
         batch = super().batch(rows)
-        if batch.structure is None or batch.structure.positions is None:
-            return batch
-        positions = batch.structure.positions
+        graphs = cast(Graphs, batch.structure)
+        positions = cast(Tensor, graphs.positions)
         signs = torch.ones(len(rows), 1, positions.shape[2])
         signs[..., : self.num_flipped] -= 2 * torch.randint(2, (len(rows), 1, self.num_flipped))
-        return replace(batch, structure=replace(batch.structure, positions=positions * signs))
+        return replace(batch, structure=replace(graphs, positions=positions * signs))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -88,11 +88,9 @@ def _read_shape(path: Path) -> np.ndarray:
 def farthest_points(points: Tensor, count: int) -> Tensor:
     """Positions of `count` points of a cloud, each farthest from all points before it: (P, 3) -> (count,) int64.
 
-    Starts with point 0, and takes no position twice. Raises ValueError if the cloud has fewer than `count` points.
+    Starts with point 0, and takes no position twice: the cloud has at least `count` points.
     Source: Eldar et al. 1997; PointNet++ (Qi et al. 2017), section 3.2.
     """
-    if count > len(points):
-        raise ValueError(f"given {len(points)} points, expected at least {count}")
     axes = points.T.contiguous()  # (3, P): subtracting contiguous rows is faster
     chosen = torch.zeros(count, dtype=torch.int64)
     nearest = torch.full((len(points),), torch.inf)

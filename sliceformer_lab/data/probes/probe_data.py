@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import torch
@@ -177,20 +177,16 @@ class ProbeData(DataModule):
         probe = PROBES[self.probe](replace(self.probe_sizes, max_len=length))
         return self._fixed("test", probe, LONGER, self.num_test, length)
 
-    def groups(self, stage: Stage) -> tuple[str, np.ndarray]:
-        """What accuracy is listed by, and the group (n, N) of each answer of a fixed draw."""
-        split = self.splits[stage]
-        if not isinstance(split, FixedDraw):
-            raise TypeError(f"{stage} is no fixed draw")
-        return self.generator.grouped_by, self.generator.groups(split.inputs)
+    def test_groups(self) -> tuple[str, np.ndarray]:
+        """What accuracy is listed by, and the group (n, N) of each answer of the test draw."""
+        return self.generator.grouped_by, self.generator.groups(cast(FixedDraw, self.splits["test"]).inputs)
 
     def content_sha256(self) -> str:
         self.setup()
         digest = hashlib.sha256()
-        for stage in ("val", "test"):
-            split = self.splits[stage]
-            if isinstance(split, FixedDraw):
-                digest.update(split.inputs.tobytes() + split.targets.tobytes())
+        for split in (self.splits["val"], self.splits["test"]):
+            drawn = cast(FixedDraw, split)
+            digest.update(drawn.inputs.tobytes() + drawn.targets.tobytes())
         return digest.hexdigest()
 
     def is_official(self) -> tuple[None, str]:

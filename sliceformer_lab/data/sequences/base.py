@@ -63,10 +63,8 @@ class SequenceStore:
 
     @staticmethod
     def write(folder: Path, stage: str, sequences: Iterable[np.ndarray], targets: Sequence[Any] | np.ndarray) -> None:
-        """Write sequences (n_i, ...) of one dtype and their targets. Raises ValueError if their counts differ."""
+        """Write sequences (n_i, ...) of one dtype and their targets."""
         parts = list(sequences)
-        if len(parts) != len(targets):
-            raise ValueError(f"{len(parts)} sequences have {len(targets)} targets")
         offsets = np.cumsum([0, *map(len, parts)], dtype=np.int64)
         np.save(folder / f"{stage}_tokens.npy", np.concatenate(parts))
         np.save(folder / f"{stage}_offsets.npy", offsets)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -103,12 +104,10 @@ class LRARetrieval(SequenceData):
     def source_places(self, stage: Stage) -> Numbered:
         return Numbered(f"{FILES[stage]}, line", first=1)
 
-    def content(self, stored: Content | None) -> Content | None:
+    def content(self, stored: Content | None) -> str:
         """Both documents, with an empty line between them."""
-        if not isinstance(stored, np.ndarray):
-            return None
         documents = SequenceStore.open(self.folder, DOCUMENTS)
-        return "\n\n".join(ByteTokenizer().decode(documents[place], self.folder) for place in stored)
+        return "\n\n".join(ByteTokenizer().decode(documents[place], self.folder) for place in cast(np.ndarray, stored))
 
     def prepare(self) -> Path:
         for path in self.files.values():

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -71,9 +72,9 @@ class ListOps(GeneratedData):
             return Numbered(f"{stage} expression")
         return Numbered(f"{self.official_files[stage].name}, line", first=2)
 
-    def content(self, stored: Content | None) -> Content | None:
+    def content(self, stored: Content | None) -> str:
         """The expression in the notation of the published files, without parentheses."""
-        return source_of(stored) if isinstance(stored, np.ndarray) else None
+        return source_of(cast(np.ndarray, stored))
 
     def encode_one(self, content: Content) -> np.ndarray:
         """The ids (n,) of an expression, in the notation of the published files."""

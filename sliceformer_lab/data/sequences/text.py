@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -101,9 +101,7 @@ class TextData(SequenceData):
 
     def content(self, stored: Content | None) -> str:
         """The whole text."""
-        if not isinstance(stored, np.ndarray):
-            raise TypeError(f"{self.title} keeps {type(stored).__name__}, expected tokens")
-        return self.tokenizer.decode(stored, self.folder)
+        return self.tokenizer.decode(cast(np.ndarray, stored), self.folder)
 
     def encode_one(self, content: Content) -> np.ndarray:
         """The tokens (n,) of a text."""

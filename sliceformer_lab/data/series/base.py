@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -266,10 +266,7 @@ class SeriesData(BucketedData, OwnData):
         if self._saved_coding is not None:
             return self._saved_coding
         self.setup()
-        split = self.splits["train"]
-        if not isinstance(split, SeriesSplit):
-            raise TypeError(f"{self.title} splits into {type(split).__name__}, expected SeriesSplit")
-        return split.coding
+        return cast(SeriesSplit, self.splits["train"]).coding
 
     @cached_property
     def _saved_coding(self) -> SeriesCoding | None:
@@ -293,8 +290,7 @@ class SeriesData(BucketedData, OwnData):
             )
         self.check_coding(coding)
         for split in self.splits.values():
-            if isinstance(split, SeriesSplit):
-                split.coding = coding
+            cast(SeriesSplit, split).coding = coding
 
     def check_coding(self, coding: SeriesCoding) -> None:
         """Raises DataError if the columns of these data are not those that a checkpoint was trained on."""
