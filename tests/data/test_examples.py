@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from PIL import Image
 from support import official_files, task_modules
-from support.image_modules import ready as ready_images
 from support.plans import encoded
 from torch.testing import assert_close
 
@@ -23,7 +22,6 @@ from sliceformer_lab.data.sequences.tokenizer import PieceTokenizer
 from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.data.strings import Strings
 
-TASKS = ["digits", *official_files.IMAGE_SETS, *task_modules.SMALL]
 TEXTS = [
     "Was für ein Film!",
     "映画 <br />\n\ttwo  spaces ",
@@ -42,7 +40,7 @@ def everything(data: DataModule) -> dict[str, Any]:
     return by_place
 
 
-@pytest.fixture(scope="module", params=TASKS)
+@pytest.fixture(scope="module", params=task_modules.SMALL)
 def task_data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, DataModule]:
     """A task, the folder of its files, and its data."""
     folder = tmp_path_factory.mktemp("data")
@@ -148,8 +146,8 @@ def test_expressions_are_shown_as_published(tmp_path: Path) -> None:
 
 
 def test_examples_of_a_limited_split_are_those_that_are_scored(tmp_path: Path) -> None:
-    limited = ready_images("cifar10", tmp_path, limit_eval=3)
-    whole = ready_images("cifar10", tmp_path)
+    limited = task_modules.ready("cifar10", tmp_path, limit_eval=3)
+    whole = task_modules.ready("cifar10", tmp_path)
     for row, place in enumerate(limited.places("test", range(3))):
         batch = limited.splits["test"].batch([row])
         number = int(place.removeprefix("test picture "))

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import ExifTags, Image, ImageOps
-from support import official_files
-from support.image_modules import module, node, ready
+from support import official_files, task_modules
 from support.plans import encoded, prepared
+from support.task_modules import module
 
-from sliceformer_lab.config.schema import build_object
 from sliceformer_lab.data.images.base import ArrayImages, ImageData, ImageSplit
 from sliceformer_lab.data.images.cifar import CIFAR10
 from sliceformer_lab.data.images.crop_flip import random_crop_flip
@@ -28,6 +27,10 @@ from sliceformer_lab.data.spec import LoadPlan
 from sliceformer_lab.errors import DataError
 
 
+def ready(name: str, root: Path, plan: LoadPlan | None = None, **options: Any) -> ImageData:
+    return cast(ImageData, task_modules.ready(name, root, plan, **options))
+
+
 def members(data: ImageData, stage: Any) -> tuple[int, set[int]]:
     """The source of a split and which of its pictures it holds."""
     split = cast(ImageSplit, data.splits[stage])
@@ -36,7 +39,7 @@ def members(data: ImageData, stage: Any) -> tuple[int, set[int]]:
 
 @pytest.mark.parametrize("name", ["digits", *official_files.IMAGE_SETS])
 def test_construction_touches_no_disk(name: str, tmp_path: Path) -> None:
-    data = build_object(node(name, tmp_path / "absent"), where="data")
+    data = module(name, tmp_path / "absent")
     assert not (tmp_path / "absent").exists()
     if name != "image_folder":  # which has to list its classes
         assert data.spec.num_classes > 1

@@ -1,6 +1,6 @@
 """Writes miniature data sets in their official formats, so that tests need neither network nor fake data modes.
 
-`IMAGE_SETS[name](root)` writes what `data=name data.root=ROOT data.verify=false` reads.
+`IMAGE_SETS[name](root)` writes what `task=name data.root=ROOT data.verify=false` reads.
 """
 
 from __future__ import annotations

@@ -279,8 +279,7 @@ def test_every_modality_is_pretrained_and_trained(task: str, tmp_path: Path) -> 
     root = tmp_path / "data"
     root.mkdir()
     data = ready(task, root)
-    given = {name: getattr(data, name) for name in (*(SMALL[task].options if task in SMALL else ()), "root", "file")
-             if hasattr(data, name)}  # fmt: skip
+    given = {name: getattr(data, name) for name in (*SMALL[task].options, "root", "file") if hasattr(data, name)}
     words = [f"data.{name}={value}" for name, value in {**given, "download": False, "verify": False}.items()
              if name in small_config(f"task={task}")["data"]]  # fmt: skip
     if "cache" in small_config(f"task={task}")["data"]:
