@@ -162,6 +162,15 @@ def test_official_files_are_read_in_order_without_the_empty_one(
     assert after.folder != data.folder and sum(after.sizes().values()) == 24
 
 
+def test_an_edited_picture_of_the_published_files_is_read_again(tmp_path: Path) -> None:
+    base = official(tmp_path)
+    before = pathfinder(tmp_path, source="official")
+    assert pathfinder(tmp_path, source="official").folder == before.folder
+    Image.new("L", (32, 32), 200).save(base / "imgs" / "10" / "sample_7.png")  # the last test picture
+    after = pathfinder(tmp_path, source="official")
+    assert [int(data.splits["test"].batch([2]).inputs.max()) for data in (before, after)] == [28, 200]
+
+
 def _emptied(folder: Path) -> None:
     for file in folder.iterdir():
         file.write_bytes(b"")
