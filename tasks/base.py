@@ -50,6 +50,11 @@ class Task(TaskModule):
         # not Lightning's own mean, which over processes divides by the mean batch size rounded down
         self.train_loss, self.val_loss, self.test_loss = MeanLoss(), MeanLoss(), MeanLoss()
 
+    @property
+    def dim(self) -> int:
+        """The width of the encoder's tokens."""
+        return int(self.nodes.encoder.options["dim"])
+
     def evaluation_loss(self, output: Tensor, target: Tensor) -> Tensor:
         """The loss in validation and test: the training loss without its regularisation."""
         return self.loss(output, target)

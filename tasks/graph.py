@@ -48,7 +48,7 @@ class GraphTask(Maskable, TargetTask):
         self.pool = Pool(pool, self.encoder.options)
         blocks = [cast(EncoderBlock, block) for block in self.encoder.blocks]
         self.pool.check(blocks[-1].attention)
-        dim, count = self.encoder.options.dim, spec.context_channels
+        dim, count = self.dim, spec.context_channels
         self.whole = WholeFeatures(count, dim, self.encoder.options.dropout) if count else None
         self.head = nn.Linear(dim if self.whole is None else 2 * dim, self.num_outputs)
         initialise_head(self.head, self.encoder.options)
@@ -151,11 +151,9 @@ class Graphormer(GraphTask):
         super().__init__(model, data)
         self.standardise = standardise
         self.weigh_classes(class_weights)
-        spec, encoder = self.data_spec, self.nodes.encoder.options
-        self.embedding = GraphEmbedding(spec.channels, int(encoder["dim"]), zero_padding=zero_padding)
-        self.bias: GraphBias | None = None
-        if bias:
-            self.bias = GraphBias(int(encoder["num_heads"]), spec.edge_channels, zero_padding=zero_padding)
+        spec, heads = self.data_spec, int(self.nodes.encoder.options["num_heads"])
+        self.embedding = GraphEmbedding(spec.channels, self.dim, zero_padding=zero_padding)
+        self.bias = GraphBias(heads, spec.edge_channels, zero_padding=zero_padding) if bias else None
         self.build(pool, num_prefix=1)
 
     @classmethod

@@ -44,18 +44,17 @@ class ImageClassification(PatchTask, TargetTask):
         class_weights: ClassWeights | None = None,
     ) -> None:
         super().__init__(model, data)
-        spec, nodes = self.data_spec, self.nodes
+        spec = self.data_spec
         if spec.image_size is None or spec.targets not in ("class", "numbers", "labels"):
             raise ValueError(f"{spec.name} has no images with a class, numbers or labels each; choose another task")
         if (mixup or cutmix) and spec.targets != "class":
             raise ValueError(f"mixup and cutmix mix classes, but {spec.name} has {spec.targets}; set both to 0")
         patch_size = patch_size or patch_for(spec.image_size, AUTO_PATCHES_PER_SIDE)
-        dim = int(nodes.encoder.options["dim"])
         self.build_encoder(patch_size, stem, cls=pool == "cls")
         self.pool = Pool(pool, self.encoder.options)
         self.pool.check(self.encoder.attentions[-1])
-        self.norm = nn.LayerNorm(dim) if head_norm else nn.Identity()
-        self.head = nn.Linear(dim, self.num_outputs)
+        self.norm = nn.LayerNorm(self.dim) if head_norm else nn.Identity()
+        self.head = nn.Linear(self.dim, self.num_outputs)
         initialise_head(self.head, self.encoder.options)
         self.label_smoothing = label_smoothing
         self.weigh_classes(class_weights)

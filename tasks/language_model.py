@@ -50,10 +50,9 @@ class LanguageModel(Task):
         spec, nodes = self.data_spec, self.nodes
         if spec.max_len is None or spec.targets != "next tokens":
             raise ValueError(f"{spec.name} has no next tokens to predict; choose another task for it")
-        dim = int(nodes.encoder.options["dim"])
-        self.embedding = TokenEmbedding(spec.vocab_size, 0, dim, std=embed_std, padded=False)
+        self.embedding = TokenEmbedding(spec.vocab_size, 0, self.dim, std=embed_std, padded=False)
         self.encoder = build_encoder(nodes.encoder, nodes.block, nodes.attention, spec.max_len, causal=True)
-        self.head = nn.Linear(dim, spec.num_classes)
+        self.head = nn.Linear(self.dim, spec.num_classes)
         initialise_head(self.head, self.encoder.options)
         self.label_smoothing = label_smoothing
 

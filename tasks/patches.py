@@ -28,7 +28,7 @@ class PatchTask(Maskable):
             spec.image_size or (1, 1),
             spec.channels,
             patch_size,
-            int(nodes.encoder.options["dim"]),
+            self.dim,
             cls=cls,
             cls_std=float(nodes.encoder.option("position_std")),
             order=spec.token_order,

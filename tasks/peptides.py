@@ -43,10 +43,10 @@ class PeptideTask(GraphTask):
         max_parameters: Count | None = 515_000,
     ) -> None:
         super().__init__(model, data)
-        spec, dim = self.data_spec, int(self.nodes.encoder.options["dim"])
+        spec = self.data_spec
         self.graph_token, self.pool_over_padding = pool == "cls", pool_over_padding
         self.max_parameters = max_parameters
-        inputs = (spec.node_values, spec.edge_values, spec.position_channels, dim)
+        inputs = (spec.node_values, spec.edge_values, spec.position_channels, self.dim)
         self.embedding: GraphTokens | RandomGraphTokens
         if tokens == "random":
             if self.graph_token:

@@ -120,11 +120,10 @@ class PointSegmentation(CloudTask):
         spec, nodes = self.data_spec, self.nodes
         if spec.max_len is None or spec.targets != "parts":
             raise ValueError(f"{spec.name} has no shapes with parts; choose another task for it")
-        dim = int(nodes.encoder.options["dim"])
-        self.embedding = TokenEmbedding(0, spec.channels, dim)
+        self.embedding = TokenEmbedding(0, spec.channels, self.dim)
         self.encoder = build_encoder(nodes.encoder, nodes.block, nodes.attention, spec.max_len)
         self.head = nn.Sequential(
-            nn.Linear(2 * dim + len(spec.parts), head_dim),
+            nn.Linear(2 * self.dim + len(spec.parts), head_dim),
             nn.ReLU(),
             Dropout(head_dropout),
             nn.Linear(head_dim, spec.num_classes),

@@ -29,7 +29,6 @@ class Pretraining(Task):
         super().__init__(task.nodes, task.data_spec)
         self.task, self.options, self.seed = task, options, seed
         self.rate = rate if options.mask_rate is None else options.mask_rate
-        self.dim = int(task.nodes.encoder.options["dim"])
         self.vector = nn.Parameter(torch.randn(self.dim) * 0.02)  # that marks what is hidden
 
     @property

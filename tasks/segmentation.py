@@ -58,9 +58,8 @@ class ImageSegmentation(PatchTask):
             raise ValueError(f"{spec.name} has no images with a class for each pixel; choose another task for it")
         patch_size = patch_size or patch_for(spec.image_size, AUTO_PATCHES_PER_SIDE)
         self.build_encoder(patch_size, stem, cls=False)
-        dim = int(self.nodes.encoder.options["dim"])
-        self.norm = nn.LayerNorm(dim)
-        self.head = nn.Linear(dim, spec.num_classes)
+        self.norm = nn.LayerNorm(self.dim)
+        self.head = nn.Linear(self.dim, spec.num_classes)
         initialise_head(self.head, self.encoder.options)
 
     def build_metrics(self) -> MetricCollection:

@@ -61,15 +61,13 @@ class SequenceClassification(Maskable, TargetTask):
         if spec.max_len is None:
             raise ValueError(f"{spec.name} has no sequences; choose another task for it")
         self.max_len = spec.max_len
-        dim = int(nodes.encoder.options["dim"])
-        std = dim**-0.5 if embed_std is None else embed_std
         self.embedding = TokenEmbedding(
             spec.vocab_size,
             spec.channels,
-            dim,
+            self.dim,
             cls=pool == "cls",
             cls_std=float(nodes.encoder.option("position_std")),
-            std=std,
+            std=self.dim**-0.5 if embed_std is None else embed_std,
             padded=spec.ragged and not padding_counts,
             hidden=embed_dim,
             dropout=token_dropout,
@@ -80,7 +78,7 @@ class SequenceClassification(Maskable, TargetTask):
         )
         self.pool = Pool(pool, self.encoder.options)
         self.pool.check(self.encoder.attentions[-1])
-        self.head = self.build_head(head, dim, head_dim or int(nodes.encoder.options["mlp_dim"]))
+        self.head = self.build_head(head, self.dim, head_dim or int(nodes.encoder.options["mlp_dim"]))
         initialise_head(self.head, self.encoder.options)
         self.label_smoothing = label_smoothing
         if double_softmax and not spec.num_classes:

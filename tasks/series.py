@@ -42,16 +42,16 @@ class SeriesTask(SequenceClassification):
             label_smoothing=label_smoothing,
             class_weights=class_weights,
         )
-        spec, encoder = self.data_spec, self.nodes.encoder
+        spec = self.data_spec
         if not spec.patch_len:
             raise ValueError(f"{spec.name} has no series; choose another task for it")
         self.embedding = SeriesEmbedding(  # type: ignore[assignment]  # in place of that of ids or numbers
             spec.patch_len,
             spec.channels // spec.patch_len,
-            int(encoder.options["dim"]),
+            self.dim,
             stem=stem,
             cls=pool == "cls",
-            cls_std=float(encoder.option("position_std")),
+            cls_std=float(self.nodes.encoder.option("position_std")),
         )
 
     def embed(self, inputs: Tensor, padding: Padding | None, hidden: Hidden | None = None) -> Tensor:

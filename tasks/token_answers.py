@@ -47,10 +47,9 @@ class TokenAnswers(Task):
         spec, nodes = self.data_spec, self.nodes
         if spec.max_len is None or spec.targets != "answers":
             raise ValueError(f"{spec.name} asks nothing at single tokens; choose another task for it")
-        dim = int(nodes.encoder.options["dim"])
-        self.embedding = TokenEmbedding(spec.vocab_size, spec.channels, dim, std=embed_std, padded=False)
+        self.embedding = TokenEmbedding(spec.vocab_size, spec.channels, self.dim, std=embed_std, padded=False)
         self.encoder = build_encoder(nodes.encoder, nodes.block, nodes.attention, spec.max_len)
-        self.head = nn.Linear(dim, spec.num_classes or 1)
+        self.head = nn.Linear(self.dim, spec.num_classes or 1)
         initialise_head(self.head, self.encoder.options)
 
     def build_metrics(self) -> MetricCollection:
