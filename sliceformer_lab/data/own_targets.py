@@ -149,9 +149,7 @@ class TableTargets(OwnTargets):
         columns = None if self.targets is None else list(self.targets)
         return {"label": self.label_column, "labels_separator": self.labels_separator, "targets": columns}
 
-    def target_of(
-        self, place: str, row: Mapping[str, Any], advice: str = ""
-    ) -> str | tuple[str, ...] | tuple[float, ...]:
+    def target_of(self, place: str, row: Mapping[str, Any], advice: str = "") -> Target:
         """The class, labels or numbers of a row. Raises DataError, with `advice` where a column is missing."""
         if self.targets is not None:
             columns = [(str(column), field_of(place, row, str(column), "targets", advice)) for column in self.targets]

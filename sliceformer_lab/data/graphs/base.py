@@ -84,6 +84,21 @@ class GraphData(BucketedData):
     def make(self) -> Iterator[Result]:
         """The graphs in the order of the files. Raises DataError."""
 
+    def _spec(self, name: str, node_values: tuple[int, ...], edge_values: tuple[int, ...]) -> DataSpec:
+        """Sizes of graphs with numbers to predict, from the number of values of each feature."""
+        return DataSpec(
+            name=name,
+            targets="numbers",
+            num_targets=len(self.target_names()),
+            channels=len(node_values),
+            node_values=node_values,
+            max_len=self.max_nodes,
+            ragged=True,
+            has_edges=True,
+            edge_channels=len(edge_values),
+            edge_values=edge_values,
+        )
+
     def split(self, store: GraphStore, rows: np.ndarray) -> GraphSplit:
         """A split with some rows of a store."""
         return GraphSplit(store, rows=rows)
@@ -153,18 +168,7 @@ class SmilesData(GraphData):
 
     @property
     def spec(self) -> DataSpec:
-        return DataSpec(
-            name=self.title,
-            targets="numbers",
-            num_targets=len(self.target_names()),
-            channels=len(ATOM_FEATURES),
-            node_values=values_of(ATOM_FEATURES),
-            max_len=self.max_nodes,
-            ragged=True,
-            has_edges=True,
-            edge_channels=len(BOND_FEATURES),
-            edge_values=values_of(BOND_FEATURES),
-        )
+        return self._spec(self.title, values_of(ATOM_FEATURES), values_of(BOND_FEATURES))
 
     def encode_one(self, content: Content) -> Graph:
         """The graph of a SMILES."""

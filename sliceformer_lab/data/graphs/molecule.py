@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import starmap
 from typing import Annotated, Any
 
 import numpy as np
@@ -121,10 +120,8 @@ class MoleculeTable(MoleculeData, OwnTargets, OwnTable):
         return {"files": by_name([self.origin]), "columns": columns, "descriptors": self.descriptor_kind}
 
     def samples(self) -> Iterator[GraphEntry]:
-        return starmap(self._sample, table_rows(self.origin))
-
-    def _sample(self, place: str, row: Any) -> GraphEntry:
-        smiles = str(field_of(place, row, self.smiles_column, "smiles_column"))
-        targets = tuple(number_of(place, column, field_of(place, row, column, "targets")) for column in self.targets)
-        stage = split_of(place, row, str(self.split_column)) if self.split_column else None
-        return GraphEntry(place, smiles, targets, stage)
+        for place, row in table_rows(self.origin):
+            smiles = str(field_of(place, row, self.smiles_column, "smiles_column"))
+            fields = [(column, field_of(place, row, column, "targets")) for column in self.targets]
+            stage = split_of(place, row, str(self.split_column)) if self.split_column else None
+            yield GraphEntry(place, smiles, tuple(number_of(place, *field) for field in fields), stage)

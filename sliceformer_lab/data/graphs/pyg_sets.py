@@ -68,20 +68,9 @@ class PygData(GraphData, LibraryData):
     @property
     def spec(self) -> DataSpec:
         """Reads the graphs. Raises DataError."""
-        sizes = self._recorded
-        return DataSpec(
-            name="-".join(part for part in (self.dataset, self.name) if part),
-            targets=sizes["targets"],
-            num_classes=sizes["num_classes"],
-            num_targets=sizes["num_targets"],
-            channels=len(sizes["node_values"]),
-            node_values=tuple(sizes["node_values"]),
-            max_len=self.max_nodes,
-            ragged=True,
-            has_edges=True,
-            edge_channels=len(sizes["edge_values"]),
-            edge_values=tuple(sizes["edge_values"]),
-        )
+        sizes, name = self._recorded, "-".join(part for part in (self.dataset, self.name) if part)
+        numbers = self._spec(name, tuple(sizes["node_values"]), tuple(sizes["edge_values"]))
+        return replace(numbers, targets=sizes["targets"], num_classes=sizes["num_classes"])
 
     def target_names(self) -> tuple[str, ...]:
         return tuple(self._recorded["target_names"])

@@ -1,7 +1,7 @@
 """ZINC in the form of torch-geometric."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPException
 from typing import Any
 
@@ -39,20 +39,8 @@ class ZINC(GraphData):
 
     @property
     def spec(self) -> DataSpec:
-        return DataSpec(
-            name=self.title if self.subset else f"{self.title}_full",
-            targets="numbers",
-            num_targets=1,
-            channels=1,
-            node_values=(ATOM_KINDS,),
-            max_len=self.max_nodes,
-            ragged=True,
-            has_edges=True,
-            edge_channels=1,
-            edge_values=(BOND_KINDS,),
-            num_hops=self.num_hops,
-            needs_bias=True,
-        )
+        name = self.title if self.subset else f"{self.title}_full"
+        return replace(self._spec(name, (ATOM_KINDS,), (BOND_KINDS,)), num_hops=self.num_hops, needs_bias=True)
 
     def split(self, store: GraphStore, rows: np.ndarray) -> GraphSplit:
         return GraphSplit(store, self.num_hops, self.plan.pairwise, rows=rows)
