@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 from support import official_files, task_modules
 from support.plans import encoded
+from test_text import TEXTS
 from torch.testing import assert_close
 
 from sliceformer_lab.data.base import DataModule
@@ -21,15 +22,6 @@ from sliceformer_lab.data.sequences.listops import ListOps
 from sliceformer_lab.data.sequences.tokenizer import PieceTokenizer
 from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.data.strings import Strings
-
-TEXTS = [
-    "Was für ein Film!",
-    "映画 <br />\n\ttwo  spaces ",
-    "[PAD] [CLS] is text",
-    "  a\r\n",
-    "\x00 e\u0301 🙂",
-    "a" * 50,
-]
 
 
 def everything(data: DataModule) -> dict[str, Any]:

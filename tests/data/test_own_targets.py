@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 import torch
 from support import official_files, task_modules
-from support.plans import built_data
+from support.plans import build_task, built_data
 
+from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.images.base import ImageSplit
 from sliceformer_lab.data.own_targets import TableTargets
 from sliceformer_lab.data.spec import LoadPlan
 from sliceformer_lab.errors import ConfigError, DataError
+from sliceformer_lab.tasks.targets import Classes, Labels
 
 ROWS = [(f"text {number}", number % 7 / 2, number % 2, ";".join(["ab", "c"][: number % 3])) for number in range(60)]
 CLASSES = {"text": "texts.csv", "image": "images.csv"}
@@ -194,8 +196,6 @@ def test_a_split_column_says_which_images_test_and_wrong_rows_are_named(tmp_path
 
 
 def test_every_class_weighs_the_same_when_weights_are_balanced(tmp_path: Path) -> None:
-    from sliceformer_lab.tasks.targets import Classes, Labels
-
     targets = torch.tensor([0] * 9 + [1])
     weights = Classes(3).balanced_weights(targets)
     each = torch.nn.functional.one_hot(targets, 3).sum(dim=0) * weights
@@ -209,12 +209,7 @@ def test_every_class_weighs_the_same_when_weights_are_balanced(tmp_path: Path) -
 
 
 def test_numbers_refuse_class_weights(tmp_path: Path) -> None:
-    from support.plans import plan_of
-
-    from sliceformer_lab.config.compose import compose_root
-    from sliceformer_lab.training.build import build_task
-
     spec = task_modules.ready("molecule_csv", tmp_path).spec
     config = compose_root(["task=molecule_csv", "encoder=tiny", "task.class_weights=balanced"])
     with pytest.raises(ConfigError, match="class_weights=balanced: molecules has numbers"):
-        build_task(plan_of(config), spec)
+        build_task(config, spec)
