@@ -322,7 +322,7 @@ class DataModule(LightningDataModule, ABC):
                 split,
                 shuffle=training,
                 place=self._place if training else None,
-                new_seed=self._pass_seed,
+                run_seed=self.plan.seed,
                 batch_size=size,
                 pool_share=self.pool_share,
                 accumulate=self.plan.accumulate if training else 1,
@@ -341,10 +341,6 @@ class DataModule(LightningDataModule, ABC):
             return LoaderPosition(0, 0)
         done = self.trainer.fit_loop.batch_idx + 1  # batches of the current epoch
         return LoaderPosition(self.trainer.global_step - done // self.plan.accumulate, done)
-
-    def _pass_seed(self, step: int) -> int:
-        """The seed of the training pass that starts at an optimizer step."""
-        return mixed_seed(self.plan.seed, step)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

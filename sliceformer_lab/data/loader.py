@@ -101,10 +101,10 @@ class PassSampler(DistributedSampler[int]):
 
     In training, all processes shuffle alike and drop the examples that do not divide among them; in evaluation, every
     example goes to exactly one process. As a DistributedSampler, it is kept by Lightning under DDP.
-    `place` says where a training is: an epoch that was interrupted goes on after its last batch. `new_seed` gives the
-    order of a pass from the optimizer step at which it starts. With `steps_per_epoch`, an epoch of Lightning is this
-    number of steps instead of a pass: it continues the pass that is under way and takes as many more passes as it
-    needs. Passes then contain whole steps only, as they also do if several batches `accumulate` to a step.
+    `place` says where a training is: an epoch that was interrupted goes on after its last batch. `run_seed` and the
+    optimizer step at which a pass starts give its order. With `steps_per_epoch`, an epoch of Lightning is this number
+    of steps instead of a pass: it continues the pass that is under way and takes as many more passes as it needs.
+    Passes then contain whole steps only, as they also do if several batches `accumulate` to a step.
     With a `pool_share`, the examples of a batch have similar lengths: training sorts a pool of consecutive examples by
     length, cuts it into batches and shuffles the batches; evaluation sorts all examples. A pool holds at most this
     share of the data and at most POOL batches. A pool of all data would put the same examples together in every pass.
@@ -118,7 +118,7 @@ class PassSampler(DistributedSampler[int]):
         *,
         shuffle: bool,
         place: Callable[[], LoaderPosition] | None,
-        new_seed: Callable[[int], int],
+        run_seed: int,
         batch_size: int = 1,
         pool_share: float | None = None,
         accumulate: int = 1,
@@ -126,7 +126,7 @@ class PassSampler(DistributedSampler[int]):
     ) -> None:
         rank, world = rank_and_world_size()
         super().__init__(split, num_replicas=world, rank=rank, shuffle=shuffle)
-        self.place, self.new_seed, self.batch_size = place, new_seed, batch_size
+        self.place, self.run_seed, self.batch_size = place, run_seed, batch_size
         self.pool_share, self.lengths = pool_share, None if pool_share is None else split.lengths()
         self.group = batch_size * world  # examples of one batch in every process
         self.per_step = self.group * accumulate
@@ -144,7 +144,7 @@ class PassSampler(DistributedSampler[int]):
     def start_pass(self) -> int:
         """Fix the order of the next examples; returns a seed for all other random choices of the pass."""
         self.first = self.place() if self.place else LoaderPosition(0, 0)
-        return self.new_seed(self.first.first_step)
+        return mixed_seed(self.run_seed, self.first.first_step)
 
     def __iter__(self) -> Iterator[int]:
         taken = self.first.batches * self.batch_size
@@ -161,7 +161,7 @@ class PassSampler(DistributedSampler[int]):
             done = 0
 
     def _pass(self, first_step: int) -> list[int]:
-        generator = torch.Generator().manual_seed(self.new_seed(first_step))
+        generator = torch.Generator().manual_seed(mixed_seed(self.run_seed, first_step))
         total = len(self.dataset)  # type: ignore[arg-type]
         order = torch.randperm(total, generator=generator)[: self.size] if self.shuffle else torch.arange(total)
         if self.lengths is not None and self.pool_share is not None:

@@ -134,7 +134,7 @@ def repeated_batches(pool_share: float) -> list[float]:
         DistinctLengths(200),
         shuffle=True,
         place=lambda: LoaderPosition(next(steps), 0),
-        new_seed=lambda step: step,
+        run_seed=0,
         batch_size=10,
         pool_share=pool_share,
     )
@@ -162,7 +162,7 @@ def seen(
         Numbers(22),
         shuffle=True,
         place=lambda: LoaderPosition(next(steps), 0),
-        new_seed=lambda step: step,
+        run_seed=0,
         batch_size=4,
         pool_share=pool_share,
         accumulate=accumulate,
@@ -221,7 +221,7 @@ def test_all_processes_evaluate_as_many_batches_as_each_other(
             monkeypatch.setattr(loader, "rank_and_world_size", lambda rank=rank: (rank, processes))
             size = evaluation_batch_size(examples, wanted)
             split = Numbers(examples)
-            share = len(PassSampler(split, shuffle=False, place=None, new_seed=lambda step: step, batch_size=size))
+            share = len(PassSampler(split, shuffle=False, place=None, run_seed=0, batch_size=size))
             batches.append(-(-share // size))
         assert len({*batches}) == 1, f"{examples} examples"
     monkeypatch.setattr(loader, "rank_and_world_size", lambda: (0, 64))
