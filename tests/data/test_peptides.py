@@ -231,9 +231,6 @@ def test_smooth_l1_is_quadratic_below_one_deviation_and_leaves_out_missing_numbe
 
 def test_a_model_beyond_the_benchmarks_size_is_named(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     data = func(root)
-    labels = torch.tensor([[1.0, 0.0], [0.0, torch.nan]])  # the second is never true, so it has no average precision
-    assert small_task(data).chance(labels) == pytest.approx(0.5)
-    caplog.clear()
     small_task(data).setup("fit")
     assert not caplog.text
     small_task(data, max_parameters=1000).setup("fit")

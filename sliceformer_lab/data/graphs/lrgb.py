@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from sliceformer_lab.batch import Batch, Graphs
@@ -20,15 +19,13 @@ from sliceformer_lab.data.download import OfficialFile, fetch, md5_of
 from sliceformer_lab.data.graphs.base import GraphEntry, SmilesData
 from sliceformer_lab.data.graphs.node_positions import laplacian_vectors, return_probabilities, spectrum
 from sliceformer_lab.data.graphs.smiles import Molecule
-from sliceformer_lab.data.graphs.store import Graph, GraphSplit
+from sliceformer_lab.data.graphs.store import Graph, GraphSplit, NodeLimit
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.pickles import load_arrays
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.data.table_files import field_of, number_of, table_rows
 from sliceformer_lab.errors import DataError
-
-MAX_NODES = 2**15 - 1  # nodes, whose numbers are stored in 16 bits
 
 
 def with_positions(molecule: Molecule, *, laplacian: int, random_walk: int) -> Graph:
@@ -70,7 +67,7 @@ class Peptides(SmilesData):
     table: ClassVar[OfficialFile]
     parts: ClassVar[OfficialFile]
 
-    max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = 512
+    max_nodes: NodeLimit = 512
     bucket: bool = True  # sizes differ by hundreds of atoms
     laplacian: Natural = 10
     random_walk: Natural = 20

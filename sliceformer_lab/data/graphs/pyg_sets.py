@@ -7,22 +7,20 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from http.client import HTTPException
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
 
 from sliceformer_lab.config.option_types import Count, Fraction, Natural
 from sliceformer_lab.data.graphs.base import GraphData, GraphEntry, Result
-from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
+from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore, NodeLimit
 from sliceformer_lab.data.library_sets import LibraryData, unread_set
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.files import write_json
 
-MAX_NODES = 2**15 - 1  # nodes, whose numbers are stored in 16 bits
 MAX_VALUES = 256  # of a feature, which is stored in 8 bits
 NUM_BINS = 32  # of a feature with more different values
 SIZES = "sizes.json"  # in the cache folder: values of features, and what the targets are
@@ -55,7 +53,7 @@ class PygData(GraphData, LibraryData):
     name: str | None = None
     targets: tuple[Natural, ...] | None = None
     test_fraction: Fraction = 0.1
-    max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = 512
+    max_nodes: NodeLimit = 512
     batch_size: Count | None = None
     batch_sizes = (16, 64)
 

@@ -3,16 +3,19 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from sliceformer_lab.batch import Batch, Graphs, Padding
 from sliceformer_lab.data.cached_data import StoredSplit
 from sliceformer_lab.data.graphs.shortest_paths import UNREACHABLE, path_nodes
 from sliceformer_lab.data.strings import UNKNOWN, Places, Strings
+
+NodeLimit = Annotated[int, Field(ge=1, le=2**15 - 1)]  # of nodes, whose numbers are stored in 16 bits
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from sliceformer_lab.data.cached_data import BucketedData
 from sliceformer_lab.data.class_names import class_names_of
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.own_data import OwnData
+from sliceformer_lab.data.own_targets import Kind
 from sliceformer_lab.data.rounding import check_targets, find_rounding
 from sliceformer_lab.data.sequences.base import NOTHING, SequenceSplit, SequenceStore
 from sliceformer_lab.data.series.augment_series import Warp, warped
@@ -37,7 +38,6 @@ from sliceformer_lab.runs.files import write_json
 log = logging.getLogger(__name__)
 
 Gaps = Literal["mark", "interpolate"]
-Kind = Literal["classification", "regression"]
 
 EVEN_PATCH = 8  # time steps; longer patches are chosen as multiples of it, which a convolution can stride over
 NUM_PATCHES = 64  # of a series of median length, that patch_len=null aims at
