@@ -93,23 +93,13 @@ def test_image_and_mask_move_together(tmp_path: Path) -> None:
     assert changed > 4 and borders
 
 
-def test_a_split_without_folders_depends_on_its_seed_and_folders_are_kept(tmp_path: Path) -> None:
-    def places(data: DataModule, stage: str) -> set[str]:
-        split = split_of(data, stage)
-        return {split.place(row) for row in range(len(split))}
-
-    flat = tmp_path / "flat"
-    flat.mkdir()
-    first = module(flat)
-    parts = [places(first, stage) for stage in ("train", "val", "test")]
-    assert [len(part) for part in parts] == [24, 3, 3] and len(set.union(*parts)) == 30
-    assert places(module(flat), "test") == parts[2] != places(module(flat, split_seed=1), "test")
-    own = tmp_path / "own"
+def test_folders_of_splits_are_kept_and_a_missing_one_is_held_out_from_training(tmp_path: Path) -> None:
     for stage, count in (("train", 20), ("test", 4)):
-        official_files.mask_folder(own / stage, count)
-    data = module(own)
-    assert places(data, "test") == {f"test/images/{i}.jpg" for i in range(4)}
-    assert len(places(data, "val")) == 2 and all(place.startswith("train/") for place in places(data, "val"))
+        official_files.mask_folder(tmp_path / stage, count)
+    data = module(tmp_path)
+    assert set(data.places("test", range(4))) == {f"test/images/{i}.jpg" for i in range(4)}
+    assert data.sizes() == {"num_train": 18, "num_val": 2, "num_test": 4}
+    assert all(place.startswith("train/") for place in data.places("val", range(2)))
 
 
 def test_values_other_than_numbers_and_palettes_are_read(tmp_path: Path) -> None:
