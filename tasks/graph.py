@@ -118,11 +118,9 @@ class GraphTask(Maskable, TargetTask):
         steps = place[:-1]
         edge_index = torch.stack([torch.cat([steps, steps + 1]), torch.cat([steps + 1, steps])])
         distances = (place[:, None] - place).abs()[None] if spec.needs_bias else None
-        path_edges = positions = None
-        if spec.needs_bias:
-            path_edges = zero.new_zeros(1, size, size, spec.num_hops)
-        if spec.position_channels:
-            positions = torch.zeros(1, size, spec.position_channels, device=self.device)
+        path_edges = zero.new_zeros(1, size, size, spec.num_hops) if spec.needs_bias else None
+        encoded = spec.position_channels
+        positions = torch.zeros(1, size, encoded, device=self.device) if encoded else None
         edge_features = zero.new_zeros(edge_index.shape[1], spec.edge_channels)
         graphs = Graphs(edge_index, edge_features, distances, path_edges, positions)
         target = torch.zeros(1, self.num_outputs, device=self.device)

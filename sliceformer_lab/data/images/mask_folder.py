@@ -126,20 +126,14 @@ class MaskFolder(OwnFolder):
         return self._names or tuple(map(str, range(self.facts()["classes"])))
 
     def choices(self) -> list[Choice]:
-        height, width = self._sizes
-        reason = "the median training image has {} pixels"
-        if min(self._median_sizes) > MAX_SIDE_PIXELS:
-            reason += f"; a shorter side of more than {MAX_SIDE_PIXELS} takes long on a CPU"
-        median = dict(zip(("height", "width"), self._median_sizes, strict=True))
-        chosen = {"height": height, "width": width}
-        return [
-            *(
-                Choice(f"data.{side}", chosen[side], reason.format(f"a {side} of {median[side]}"))
-                for side in chosen
-                if getattr(self, side) is None
-            ),
-            *super().choices(),
+        is_large = min(self._median_sizes) > MAX_SIDE_PIXELS
+        note = f"; a shorter side of more than {MAX_SIDE_PIXELS} takes long on a CPU" if is_large else ""
+        chosen = [
+            Choice(f"data.{side}", size, f"the median training image has a {side} of {median} pixels{note}")
+            for side, size, median in zip(("height", "width"), self._sizes, self._median_sizes, strict=True)
+            if getattr(self, side) is None
         ]
+        return [*chosen, *super().choices()]
 
     @cached_property
     def _names(self) -> tuple[str, ...]:

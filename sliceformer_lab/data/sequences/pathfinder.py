@@ -98,10 +98,8 @@ class LRAPathfinder(PixelData, GeneratedData):
     def is_official(self) -> tuple[bool, str]:
         if self.source == "generated":
             return False, "drawn by our own generator, which follows the published one; see data/sequences/snakes.py"
-        return (
-            False,
-            f"read from {sum(self.num_stored().values()):,} images in the published layout; no checksums are published",
-        )
+        count = sum(self.num_stored().values())
+        return False, f"read from {count:,} images in the published layout; no checksums are published"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
