@@ -191,13 +191,6 @@ def test_arrays_in_class_folders_and_in_splits(tmp_path: Path) -> None:
     assert all(place.startswith("test/") for place in places(own, "test"))
 
 
-def test_split_seeds_are_the_folds_and_the_same_split_has_the_same_digest(tmp_path: Path) -> None:
-    file = series_files.ucr(tmp_path)
-    folds = [places(table(file, test_fraction=0.2, split_seed=seed), "test") for seed in range(5)]
-    assert len(set().union(*folds)) == 60 == sum(map(len, folds))
-    assert table(file).digests() == table(file).digests() != table(file, split_seed=1).digests()
-
-
 def test_sounds_are_mixed_resampled_and_framed(tmp_path: Path) -> None:
     series_files.sounds(tmp_path / "tones")
     data = folder(tmp_path / "tones", bands=8)
@@ -275,7 +268,6 @@ def test_a_warp_keeps_the_length_and_the_ends_within_the_series() -> None:
         assert found.shape == values.shape and found.min() >= 0 and found.max() <= 1
         assert (np.diff(found[:, 0]) >= 0).all() and found[-1, 0] - found[0, 0] >= 0.66
     np.testing.assert_array_equal(warped(values, Warp(0.0, 0.0, 0.0)), values)
-    assert not Warp(0.0, 0.0, 0.0)
 
 
 def test_a_run_folder_encodes_new_series_as_training_did(tmp_path: Path) -> None:

@@ -49,13 +49,11 @@ class PygData(GraphData, LibraryData):
     title = "pyg"
     library = "torch_geometric.datasets"
 
-    root: str
     name: str | None = None
     targets: tuple[Natural, ...] | None = None
     test_fraction: Fraction = 0.1
     max_nodes: NodeLimit = 512
     batch_size: Count | None = None
-    batch_sizes = (16, 64)
 
     _sizes: dict[str, Any] = field(init=False, default_factory=dict)
 

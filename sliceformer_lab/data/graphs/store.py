@@ -45,9 +45,6 @@ class GraphStore:
     places: Places = UNKNOWN
     smiles: Strings | None = None
 
-    def __len__(self) -> int:
-        return len(self.targets)
-
     def __getitem__(self, row: int) -> Graph:
         nodes = slice(*self.node_offsets[row : row + 2])
         edges = slice(*self.edge_offsets[row : row + 2])

@@ -163,11 +163,6 @@ class SequenceData(BucketedData):
         """Where the sequences of a split that the set comes with come from."""
         return Numbered(f"{stage} example")
 
-    def content(self, stored: Content | None) -> Content | None:
-        """What a person sees of the tokens (n, ...) of a sequence; None where a subclass does not say."""
-        del stored
-        return None
-
     def collate(self, encoded: Sequence[Any]) -> Batch:
         """A batch of tokens (n_i, ...)."""
         inputs, padding = self.split(NOTHING, np.arange(0)).padded(list(encoded))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,7 +75,6 @@ class CharacterText(OwnData):
 
     title = "text_lm"
     note = "your own text; sha256 is of its characters"
-    batch_sizes: ClassVar[tuple[int, int]] = (16, 64)
 
     file: str
     max_len: Count = 128

@@ -13,9 +13,6 @@ class Warp:
     resize: float
     noise: float
 
-    def __bool__(self) -> bool:
-        return any((self.stretch, self.resize, self.noise))
-
 
 def warped(values: np.ndarray, warp: Warp) -> np.ndarray:
     """A series (L, C) changed by numpy's global generator, which a loader seeds. Its length stays.

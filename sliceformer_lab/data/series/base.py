@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.option_types import Count, Fraction, Share
+from sliceformer_lab.config.option_types import Count, Fraction
 from sliceformer_lab.data.cache import IDENTITY, cached_folder
 from sliceformer_lab.data.cached_data import BucketedData
 from sliceformer_lab.data.class_names import class_names_of
@@ -82,7 +82,6 @@ class SeriesData(BucketedData, OwnData):
     noise: Fraction = 0.0
     kind: Kind | None = None
     bucket: bool = True
-    bucket_share: Share = 0.15
     batch_size: Count | None = None
     val_fraction: Fraction = 0.2
 
@@ -236,7 +235,7 @@ class SeriesData(BucketedData, OwnData):
         warp = Warp(self.stretch, self.resize, self.noise)
         return {
             stage: SeriesSplit(
-                store, coding.max_len, coding=coding, rows=rows[stage], warp=warp if stage == "train" and warp else None
+                store, coding.max_len, coding=coding, rows=rows[stage], warp=warp if stage == "train" else None
             )
             for stage in STAGES
         }

@@ -39,7 +39,6 @@ class SeriesTable(SeriesData, OwnTables):
     title = "series_csv"
     note = "your own series; sha256 is of their values and labels"
 
-    root: str
     label_column: Column = "label"
     value_columns: tuple[Column, ...] | None = None
     num_channels: Count = 1
