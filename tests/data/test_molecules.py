@@ -18,11 +18,11 @@ from rdkit import Chem
 from rdkit.Chem import Crippen, Descriptors
 from sklearn.metrics import roc_auc_score
 from support import official_graphs, task_modules
-from support.plans import build_data, build_task, encoded, run
+from support.plans import build_data, build_task, encoded, run, small_task
 from support.runs import small_config
 from torch.testing import assert_close
 
-from sliceformer_lab.config.compose import load_option, preset_root
+from sliceformer_lab.config.compose import preset_root
 from sliceformer_lab.data.graphs import base, smiles
 from sliceformer_lab.data.graphs.molecule import MoleculeTable
 from sliceformer_lab.data.graphs.qm9 import HARTREE
@@ -146,7 +146,7 @@ def test_empty_fields_are_ignored_in_loss_and_metrics(tmp_path: Path) -> None:
     mean, std = data.target_statistics()
     assert_close(mean, torch.tensor([2.0, 5.0]))
     assert_close(std, torch.tensor([1.0, 1.0]))  # one value has no deviation
-    task = small_task(data)
+    task = graphormer(data)
     batch = data.splits["train"].batch([0, 1, 2])  # type: ignore[attr-defined]
     output = task(batch)
     known = ~batch.target.isnan()
@@ -176,7 +176,7 @@ def test_targets_of_zeros_and_ones_are_labels_with_gaps(tmp_path: Path) -> None:
         "data.kind=classification (every value of target, other is 0, 1 or empty)"
     ]
     data.setup()
-    task = small_task(data)
+    task = graphormer(data)
     batch = data.splits["train"].batch([0, 1, 2, 3])  # type: ignore[attr-defined]
     output = task(batch)
     known = ~batch.target.isnan()
@@ -249,7 +249,7 @@ def test_a_model_reads_descriptors_and_refuses_batches_without_them(tmp_path: Pa
     data.setup()
     split = cast(GraphSplit, data.splits["train"])
     batch = split.batch(list(range(len(split))))
-    task = small_task(data)
+    task = graphormer(data)
     with torch.no_grad():
         before = task(batch)
         assert not torch.equal(task(replace(batch, context=split.contexts() + 1)), before)
@@ -257,22 +257,17 @@ def test_a_model_reads_descriptors_and_refuses_batches_without_them(tmp_path: Pa
         task(replace(batch, context=None))
 
 
-def small_task(data: MoleculeTable, attention: str = "mha") -> Graphormer:
-    composed = preset_root("task=molecule_csv", "encoder=tiny")
-    config = composed | {
-        "encoder": composed["encoder"] | {"position": "none"},
-        "task": composed["task"] | {"bias": True},
-    }
-    torch.manual_seed(0)
-    task: Graphormer = build_task(config | {"attention": load_option("attention", attention)}, data.spec)
-    return task.eval()
+def graphormer(data: MoleculeTable, attention: str = "mha") -> Graphormer:
+    words = ("task=molecule_csv", f"attention={attention}", "encoder.position=none", "task.bias=true")
+    task: Graphormer = small_task(*words, data=data.spec)
+    return task
 
 
 @pytest.mark.parametrize("attention", ["mha", "csp", "sliceformer", "samsa"])
 def test_a_molecule_has_the_same_output_in_any_batch(tmp_path: Path, attention: str) -> None:
     data = table(tmp_path, [f"{smiles},1" for smiles in official_graphs.SMILES])
     data.setup()
-    task = small_task(data, attention)
+    task = graphormer(data, attention)
     split = data.splits["train"]
     rows = list(range(len(split)))
     with torch.no_grad():

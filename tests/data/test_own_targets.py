@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 from support import official_files, task_modules
-from support.plans import build_task, built_data
+from support.plans import built_data, small_task
 
-from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.images.base import ImageSplit
 from sliceformer_lab.data.own_targets import TableTargets
@@ -210,6 +209,5 @@ def test_every_class_weighs_the_same_when_weights_are_balanced(tmp_path: Path) -
 
 def test_numbers_refuse_class_weights(tmp_path: Path) -> None:
     spec = task_modules.ready("molecule_csv", tmp_path).spec
-    config = compose_root(["task=molecule_csv", "encoder=tiny", "task.class_weights=balanced"])
     with pytest.raises(ConfigError, match="class_weights=balanced: molecules has numbers"):
-        build_task(config, spec)
+        small_task("task=molecule_csv", "task.class_weights=balanced", data=spec)

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 import torch
 from support import official_graphs, task_modules
-from support.plans import build_task
+from support.plans import small_task
 from test_molecules import Foreign
 from torch import Tensor
 from torch.testing import assert_close
 
-from sliceformer_lab.config.compose import load_option, preset_root
 from sliceformer_lab.data.graphs.lrgb import with_positions
 from sliceformer_lab.data.graphs.node_positions import laplacian_vectors, return_probabilities, spectrum
 from sliceformer_lab.data.graphs.smiles import molecule
@@ -39,12 +38,8 @@ def func(root: Path, **options: Any) -> Any:
     return task_modules.ready("peptides_func", root, laplacian=4, random_walk=6, **options)
 
 
-def small_task(data: Any, *, block: str = "vit", attention: dict[str, Any] | None = None, **options: Any) -> Any:
-    composed = preset_root(f"task={data.spec.name}", "encoder=tiny")
-    config = composed | {"encoder": composed["encoder"] | {"position": "none"}, "task": composed["task"] | options}
-    config |= {"block": load_option("block", block), "attention": attention or composed["attention"]}
-    torch.manual_seed(0)
-    return build_task(config, data.spec).eval()
+def task_of(data: Any, *words: str, block: str = "vit") -> Any:
+    return small_task(f"task={data.spec.name}", "encoder.position=none", f"block={block}", *words, data=data.spec)
 
 
 def test_splits_and_labels_equal_those_of_the_files(root: Path) -> None:
@@ -141,7 +136,7 @@ def test_signs_of_vectors_are_random_in_training_only(root: Path) -> None:
 @pytest.mark.parametrize("pool", ["mean", "cls"])
 def test_edge_tokens_follow_the_nodes_of_their_graph(root: Path, pool: str) -> None:
     data = func(root)
-    task = small_task(data, tokens="nodes_edges", pool=pool)
+    task = task_of(data, "task.tokens=nodes_edges", f"task.pool={pool}")
     prefix = int(pool == "cls")
     split = data.splits["val"]
     batch = split.batch(list(range(8)))
@@ -165,12 +160,12 @@ def test_edge_tokens_follow_the_nodes_of_their_graph(root: Path, pool: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("options", "block"),
-    [({"tokens": "nodes"}, "transformer"), ({"tokens": "nodes_edges"}, "gps"), ({"pool": "cls"}, "transformer")],
+    ("option", "block"),
+    [("task.tokens=nodes", "transformer"), ("task.tokens=nodes_edges", "gps"), ("task.pool=cls", "transformer")],
 )
-def test_a_peptide_has_the_same_output_in_any_batch(root: Path, options: dict[str, str], block: str) -> None:
+def test_a_peptide_has_the_same_output_in_any_batch(root: Path, option: str, block: str) -> None:
     data = func(root)
-    task = small_task(data, block=block, attention=load_option("attention", "samsa", ["sample_size=4"]), **options)
+    task = task_of(data, "attention=samsa", "attention.sample_size=4", option, block=block)
     split = data.splits["val"]
     with torch.no_grad():
         together = task(split.batch(list(range(8))))
@@ -180,7 +175,7 @@ def test_a_peptide_has_the_same_output_in_any_batch(root: Path, options: dict[st
 
 def test_random_tokens_are_atoms_then_both_directions_of_their_bonds(root: Path) -> None:
     data = func(root)
-    task = small_task(data, tokens="random", pool="softmax", pool_over_padding=True)
+    task = task_of(data, "task.tokens=random", "task.pool=softmax", "task.pool_over_padding=true")
     split = data.splits["val"]
     batch = split.batch(list(range(8)))
     assert batch.structure is not None
@@ -198,7 +193,7 @@ def test_a_random_edge_is_left_of_its_source_minus_right_of_its_target(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = func(root)
-    embedding = small_task(data, tokens="random").embedding
+    embedding = task_of(data, "task.tokens=random").embedding
     embedding.positions = None
     for part in ("nodes", "edges"):
         setattr(embedding, part, Zeros())
@@ -231,10 +226,10 @@ def test_smooth_l1_is_quadratic_below_one_deviation_and_leaves_out_missing_numbe
 
 def test_a_model_beyond_the_benchmarks_size_is_named(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     data = func(root)
-    small_task(data).setup("fit")
+    task_of(data).setup("fit")
     assert not caplog.text
-    small_task(data, max_parameters=1000).setup("fit")
+    task_of(data, "task.max_parameters=1000").setup("fit")
     assert "more than the 1,000 of the benchmark" in caplog.text
     caplog.clear()
-    small_task(data, max_parameters=None).setup("fit")
+    task_of(data, "task.max_parameters=null").setup("fit")
     assert not caplog.text

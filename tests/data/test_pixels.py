@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 import torch
 from support import official_files
-from support.plans import build_data, build_task, prepared
+from support.plans import prepared, small_task
 from torch import Tensor
 from torch.testing import assert_close
 
-from sliceformer_lab.config.compose import preset_root
 from sliceformer_lab.config.schema import ConfigError, build_object
 from sliceformer_lab.data.pickles import load_arrays
 from sliceformer_lab.data.sequences.pixels import LRAImage, grey
@@ -91,10 +90,7 @@ def test_black_is_learned_like_any_other_pixel(root: Path) -> None:
 
 
 def model(root: Path, pixels: str = "tokens") -> Any:
-    composed = preset_root("task=lra_image", "encoder=tiny")
-    config = composed | {"data": composed["data"] | {"root": str(root), "pixels": pixels}}
-    torch.manual_seed(0)
-    return build_task(config, build_data(config).spec)
+    return small_task("task=lra_image", data=ready(root, pixels=pixels).spec)
 
 
 def test_more_pixels_than_an_image_has_are_refused(root: Path) -> None:

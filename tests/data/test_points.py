@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from support import official_points, task_modules
-from support.plans import build_data, build_task, encoded
+from support.plans import build_data, build_task, encoded, small_task
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -342,9 +342,7 @@ def test_part_iou_by_hand() -> None:
 
 def test_predicted_parts_are_of_the_shapes_own_category(tmp_path: Path) -> None:
     data = task_modules.ready("shapenet_part", tmp_path, num_points=16)
-    config = preset_root("task=shapenet_part", "encoder=tiny")
-    torch.manual_seed(0)
-    task: PointSegmentation = build_task(config, data.spec)
+    task: PointSegmentation = small_task("task=shapenet_part", data=data.spec)
     batch = next(iter(data.train_dataloader()))
     kept = task.kept(task(batch), batch)
     for row, category in zip(kept, batch.context.argmax(dim=1).tolist(), strict=True):

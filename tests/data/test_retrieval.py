@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 from support import official_files
-from support.plans import build_data, build_task, prepared, run
+from support.plans import prepared, run, small_task
 from support.runs import small_config
 from torch.testing import assert_close
 
-from sliceformer_lab.config.compose import preset_root
 from sliceformer_lab.data.sequences.document_pairs import LRARetrieval, PairSplit
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.measures import plots
@@ -37,12 +36,8 @@ def row(root: Path, number: int) -> tuple[int, list[bytes]]:
     return int(float(fields[0])), fields[3:]
 
 
-def model(root: Path, **options: str) -> Retrieval:
-    composed = preset_root("task=lra_retrieval", "encoder=tiny")
-    data = composed["data"] | {"root": str(root), "max_len": 400}
-    config = composed | {"data": data, "task": composed["task"] | options}
-    torch.manual_seed(0)
-    task: Retrieval = build_task(config, build_data(config).spec).eval()
+def model(root: Path, *words: str) -> Retrieval:
+    task: Retrieval = small_task("task=lra_retrieval", *words, data=pairs(root, max_len=400).spec)
     return task
 
 
@@ -99,7 +94,7 @@ def test_towers_share_the_encoder_and_see_one_document_each(root: Path) -> None:
 
 @pytest.mark.parametrize("pool", ["mean", "cls", "max", "pma"])
 def test_one_forward_pass_encodes_all_documents(root: Path, pool: str) -> None:
-    task, calls = model(root, pool=pool), []
+    task, calls = model(root, f"task.pool={pool}"), []
     task.encoder.register_forward_hook(lambda *given: calls.append(given[1][0].shape))
     assert task(pairs(root).splits["train"].batch([0, 1, 2])).shape == (3, 2)
     assert [shape[0] for shape in calls] == [6]

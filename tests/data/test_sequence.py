@@ -7,7 +7,6 @@ import os
 import pickle
 import signal
 import time
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -16,13 +15,11 @@ import numpy as np
 import pytest
 import torch
 from support import official_files
-from support.plans import build_task
+from support.plans import small_task
 from support.task_modules import ready
 from torch.testing import assert_close
 
 from sliceformer_lab.batch import Batch, Padding
-from sliceformer_lab.config.compose import compose_root
-from sliceformer_lab.config.schema import MODEL_NODES
 from sliceformer_lab.data.loader import PassSampler
 from sliceformer_lab.data.sequences.base import SequenceSplit, SequenceStore
 from sliceformer_lab.data.sequences.imdb import LRAText
@@ -232,17 +229,9 @@ def test_validation_is_held_out_from_training_by_split_seed(reviews: Path) -> No
 # the task
 
 
-@cache
-def model_nodes() -> dict[str, Any]:
-    composed = compose_root(["task=lra_text", "attention=mha", "encoder=tiny", "encoder.dim=32"])
-    return {key: composed[key] for key in ("task", *MODEL_NODES)}
-
-
-def task(data: DataSpec = IDS, **options: Any) -> SequenceClassification:
-    nodes = model_nodes()
-    torch.manual_seed(0)
-    built: SequenceClassification = build_task(nodes | {"task": nodes["task"] | options}, data)
-    return built.eval()
+def task(*words: str, data: DataSpec = IDS) -> SequenceClassification:
+    built: SequenceClassification = small_task("task=lra_text", "attention=mha", "encoder.dim=32", *words, data=data)
+    return built
 
 
 def padded(rows: list[torch.Tensor], width: int, filling: float = 0) -> Batch:
@@ -264,14 +253,14 @@ def random_rows(data: DataSpec) -> list[torch.Tensor]:
 @pytest.mark.parametrize("data", [IDS, NUMBERS], ids=lambda data: data.name)
 @pytest.mark.parametrize("pool", ["mean", "max", "cls", "softmax", "pma"])
 def test_padding_does_not_affect_pooling(pool: str, data: DataSpec) -> None:
-    model, rows = task(data, pool=pool), random_rows(data)
+    model, rows = task(f"task.pool={pool}", data=data), random_rows(data)
     with torch.no_grad():
         alone = torch.cat([model(padded([row], len(row))) for row in rows])
         assert_close(model(padded(rows, MAX_LEN, filling=3)), alone, atol=2e-5, rtol=1e-4)
 
 
 def test_pooling_over_padding_counts_padded_positions_as_zero() -> None:
-    clean, published = (task(pool="max", pool_over_padding=on) for on in (False, True))
+    clean, published = (task("task.pool=max", f"task.pool_over_padding={on}") for on in (False, True))
     rows = random_rows(IDS)
     batch = padded(rows, MAX_LEN)
     with torch.no_grad():
@@ -281,7 +270,7 @@ def test_pooling_over_padding_counts_padded_positions_as_zero() -> None:
 
 
 def test_padding_that_counts_is_a_token_like_any_other() -> None:
-    model, rows = task(padding_counts=True), random_rows(IDS)
+    model, rows = task("task.padding_counts=true"), random_rows(IDS)
     batch = padded(rows, MAX_LEN)
     with torch.no_grad():
         assert_close(model(batch), model(Batch(batch.inputs, batch.target, batch.ids)))
@@ -290,7 +279,7 @@ def test_padding_that_counts_is_a_token_like_any_other() -> None:
 
 
 def test_a_wide_token_table_is_mapped_to_the_encoder() -> None:
-    model = task(embed_dim=24)
+    model = task("task.embed_dim=24")
     table, activation, linear = model.embedding.tokens
     assert table.weight.shape == (IDS.vocab_size, 24) and isinstance(activation, torch.nn.GELU)
     assert (linear.in_features, linear.out_features) == (24, model.encoder.options.dim)
@@ -298,7 +287,7 @@ def test_a_wide_token_table_is_mapped_to_the_encoder() -> None:
 
 
 def test_double_softmax_gives_probabilities_to_the_loss() -> None:
-    clean, published = task(), task(double_softmax=True)
+    clean, published = task(), task("task.double_softmax=true")
     batch = padded(random_rows(IDS), MAX_LEN)
     with torch.no_grad():
         assert_close(published(batch), clean(batch).softmax(dim=1))
@@ -314,12 +303,12 @@ def test_heads_equal_those_of_the_papers(head: str, layers: str) -> None:
             return type(layer).__name__
         return f"{layer.in_features}-{layer.out_features}{'+' * (layer.bias is not None)}"
 
-    built = task(head=head, head_dim=50).head
+    built = task(f"task.head={head}", "task.head_dim=50").head
     assert " ".join(spelled(layer) for layer in built.modules() if not list(layer.children())) == layers
 
 
 def test_the_token_table_starts_with_the_requested_width() -> None:
     wide = DataSpec(name="ids", num_classes=3, max_len=MAX_LEN, vocab_size=5000, ragged=True)
-    for option, std in ((1.0, 1.0), (None, 32**-0.5), (0.5, 0.5)):
-        table = cast(torch.nn.Embedding, task(wide, embed_std=option).embedding.tokens).weight.detach()
+    for option, std in (("1.0", 1.0), ("null", 32**-0.5), ("0.5", 0.5)):
+        table = cast(torch.nn.Embedding, task(f"task.embed_std={option}", data=wide).embedding.tokens).weight.detach()
         assert float(table[1:].std()) == pytest.approx(std, rel=0.02)

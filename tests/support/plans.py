@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
+
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.checked import RunPlan, check_config, check_model
-from sliceformer_lab.config.compose import NOT_OF_A_RUN
+from sliceformer_lab.config.compose import NOT_OF_A_RUN, preset_root
 from sliceformer_lab.config.schema import build_object, check_node
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.spec import DataSpec
@@ -56,3 +58,9 @@ def encoded(data: DataModule, contents: Sequence[Any]) -> Batch:
 def build_task(config: Mapping[str, Any], data: DataSpec) -> Any:
     """The task of a configuration; reads its nodes of task and model alone."""
     return build.build_model(check_node(config["task"], "task"), check_model(config), data)
+
+
+def small_task(*words: str, data: DataSpec) -> Any:
+    """The task of some words with a tiny encoder and the weights of seed 0, in evaluation mode; composed once."""
+    torch.manual_seed(0)
+    return build_task(preset_root("encoder=tiny", *words), data).eval()

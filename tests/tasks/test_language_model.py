@@ -9,12 +9,12 @@ import pytest
 import torch
 from support import task_modules
 from support.official_files import book
-from support.plans import build_task
+from support.plans import small_task
 from torch.testing import assert_close
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.checked import check_config
-from sliceformer_lab.config.compose import compose_job, load_option, preset_root
+from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.tasks.language_model import LanguageModel
@@ -27,11 +27,8 @@ def data(tmp_path: Path) -> DataModule:
 
 
 def model(data: DataModule, attention: str = "mha") -> LanguageModel:
-    torch.manual_seed(0)
-    composed = preset_root("task=text_lm", "encoder=tiny")
-    task = build_task(composed | {"attention": load_option("attention", attention)}, data.spec)
-    assert isinstance(task, LanguageModel)
-    return task.eval()
+    task: LanguageModel = small_task("task=text_lm", f"attention={attention}", data=data.spec)
+    return task
 
 
 def test_no_logit_depends_on_the_character_it_predicts(data: DataModule) -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,11 @@ import torch
 from PIL import Image
 from sklearn.metrics import jaccard_score
 from support import official_files
-from support.plans import build_task
+from support.plans import small_task
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import NO_CLASS, Batch
 from sliceformer_lab.commands.predict.mask_files import MaskFiles
-from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import ConfigError, Interrupted
 from sliceformer_lab.measures.mask_plots import Segmented, class_colours, plot_masks
@@ -33,16 +31,9 @@ from sliceformer_lab.training.saved.saved_run import load_run
 SPEC = DataSpec(name="mine", num_classes=3, image_size=(16, 24), channels=3, targets="pixels")
 
 
-@cache
-def composed(*words: str) -> dict[str, Any]:
-    return compose_root(list(words))
-
-
 def task(*words: str, spec: DataSpec = SPEC) -> ImageSegmentation:
-    torch.manual_seed(0)
-    built = build_task(composed("task=mask_folder", *words), spec)
-    assert isinstance(built, ImageSegmentation)
-    return built.eval()
+    built: ImageSegmentation = small_task("task=mask_folder", *words, data=spec)
+    return built
 
 
 def drawn(*shape: int, classes: int = 5, unknown: float = 0.2) -> torch.Tensor:
@@ -105,7 +96,7 @@ def test_data_of_another_kind_are_refused() -> None:
     with pytest.raises(ConfigError, match="digits has no images with a class for each pixel; choose another task"):
         task(spec=whole)
     with pytest.raises(ConfigError, match="mine has no images with a class, numbers or labels each; choose another"):
-        build_task(composed("task=digits"), SPEC)
+        small_task("task=digits", data=SPEC)
 
 
 def test_a_forest_of_pixels_learns_bright_and_dark() -> None:

@@ -10,11 +10,10 @@ import pandas as pd
 import pytest
 import torch
 from support import series_files
-from support.plans import build_task
+from support.plans import small_task
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import Padding
-from sliceformer_lab.config.compose import preset_root
 from sliceformer_lab.data.cache import manifest
 from sliceformer_lab.encoder.series_embed import SeriesEmbedding
 from sliceformer_lab.runs.folder import read_summary
@@ -73,7 +72,7 @@ def test_a_run_on_a_table_learns_classes_draws_predicts_and_exports(
 
 def test_simple_models_learn_the_classes_of_series(tmp_path: Path) -> None:
     data = series_files.table(series_files.ucr(tmp_path))
-    task = build_task(preset_root("task=series_csv", "encoder=tiny"), data.spec)
+    task = small_task("task=series_csv", data=data.spec)
     rows = {stage: list(range(len(split))) for stage, split in data.splits.items()}
     contents = {stage: [example.content for example in data.examples(stage, own)] for stage, own in rows.items()}
     targets = {stage: data.splits[stage].targets_at(own).numpy() for stage, own in rows.items()}
