@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -145,6 +146,21 @@ def test_graphs_of_torch_geometric_have_a_class(tmp_path: Path) -> None:
         assert nodes == [(graph + number) % 7 for number in range(size)] and batch.target[row] == size % 2
 
 
+def test_a_set_of_torch_geometric_is_downloaded_and_prepared_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = pytest.importorskip("torch_geometric.datasets").TUDataset
+    (tmp_path / "notes.txt").touch()  # a folder with a file gets none of the set
+    prepared: list[str] = []
+    process = kind.process
+    monkeypatch.setattr(kind, "process", lambda self: (prepared.append(self.name), process(self)))
+    monkeypatch.setattr(kind, "download", lambda self: shutil.copytree(files, self.raw_dir, dirs_exist_ok=True))
+    official_graphs.mutag(tmp_path / "server")
+    files = tmp_path / "server" / "TUDataset" / "MUTAG" / "raw"
+    folders = [library("pyg", tmp_path, name="MUTAG").content_sha256() for _ in range(2)]
+    assert folders[0] == folders[1] and prepared == ["MUTAG"]
+
+
 def test_graphs_keep_the_test_split_that_a_class_calls_not_train(tmp_path: Path) -> None:
     graphs = [
         {"x": torch.tensor([[0.5], [1.5]]), "edge_index": torch.tensor([[0, 1], [1, 0]]), "y": torch.tensor([n % 2])}
@@ -208,3 +224,23 @@ def test_bins_of_a_feature_hold_equally_many_training_nodes(tmp_path: Path) -> N
     counts = train.batch(list(range(len(train)))).inputs.flatten().bincount(minlength=32)
     assert counts.tolist() == [10] * 32
     assert test.batch([0, 1]).inputs.unique().tolist() == [31], "beyond all training values"
+
+
+@pytest.mark.parametrize(
+    ("task", "file", "separator"),
+    [("zinc", "ZINC/raw/train.index", ","), ("pyg", "TUDataset/MUTAG/raw/MUTAG_graph_labels.txt", "\n")],
+)
+def test_an_edited_file_of_a_set_of_torch_geometric_is_read_again(
+    tmp_path: Path, task: str, file: str, separator: str
+) -> None:
+    before = task_modules.ready(task, tmp_path)
+    assert task_modules.ready(task, tmp_path).content_sha256() == before.content_sha256()
+    path = tmp_path / file
+    status = path.stat()
+    first, *rest = path.read_text().strip().split(separator)
+    path.write_text(separator.join([*rest, first]) + "\n")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert path.stat().st_size == status.st_size
+    after = task_modules.ready(task, tmp_path)
+    assert after.content_sha256() != before.content_sha256()
+    assert task_modules.ready(task, tmp_path).content_sha256() == after.content_sha256()

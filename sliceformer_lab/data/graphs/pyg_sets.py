@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from http.client import HTTPException
@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from sliceformer_lab.config.option_types import Count, Fraction, Natural
-from sliceformer_lab.data.graphs.base import GraphData, GraphEntry, Result
+from sliceformer_lab.data.graphs.base import GraphEntry, Result
+from sliceformer_lab.data.graphs.pyg_files import PygFiles
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore, NodeLimit
 from sliceformer_lab.data.library_sets import LibraryData, unread_set
 from sliceformer_lab.data.spec import DataSpec
@@ -35,7 +36,7 @@ class Encoded:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PygData(GraphData, LibraryData):
+class PygData(PygFiles, LibraryData):
     """The set that torch-geometric's class `dataset` downloads and reads, with its own splits where it has them.
 
     `name` is that argument of classes that hold many sets, such as TUDataset; `options` are further keywords.
@@ -80,8 +81,7 @@ class PygData(GraphData, LibraryData):
     def source(self) -> dict[str, Any]:
         chosen = None if self.targets is None else list(self.targets)
         named = {"dataset": self.dataset, "name": self.name, "options": self.options, "targets": chosen}
-        option = self._split_option
-        return named | ({"split_by": option, "bins": "training"} if option else {})  # not in older caches
+        return named | {"split_by": self._split_option, "bins": "training", "files": self.stamps()}
 
     def split(self, store: GraphStore, rows: np.ndarray) -> GraphSplit:
         """Classes are kept as the only target of a graph."""
@@ -99,8 +99,7 @@ class PygData(GraphData, LibraryData):
         write_json(folder / SIZES, self._sizes)
 
     def make(self) -> Iterator[Result]:
-        parts = self._parts()
-        graphs = [(stage, number, graph) for stage, part in parts for number, graph in enumerate(part)]
+        graphs = [(stage, number, graph) for stage, part in self.parts for number, graph in enumerate(part)]
         self._check(graphs)
         targets = self._targets([graph.y for *_, graph in graphs])
         decides = [stage in ("train", None) for stage, *_ in graphs]  # the bins of a feature
@@ -118,23 +117,38 @@ class PygData(GraphData, LibraryData):
             place = f"{stage} graph {number}" if stage else f"graph {number}"
             yield GraphEntry(place, "", tuple(targets[row].tolist()), stage), made
 
-    def _parts(self) -> list[tuple[Stage | None, Any]]:
-        """The splits of the set, or all of it."""
+    @property
+    def set_folder(self) -> Path | None:
+        if "root" not in self._takes:
+            return None
+        folder, name = Path(self._root["root"]).expanduser(), (self.name or "").lower()
+        return next((inner for inner in sorted(folder.glob("*")) if inner.name.lower() == name), folder)
+
+    def read_set(self, *, again: bool) -> list[tuple[Stage | None, Any]]:
+        anew = {"force_reload": True} if again and "force_reload" in self._takes else {}
         if self._split_option == "split":
-            return [(stage, self._built(split=stage)) for stage in STAGES]
+            return [(stage, self._built(split=stage, **anew)) for stage in STAGES]
         if self._split_option == "train":
-            return [("train", self._built(train=True)), ("test", self._built(train=False))]
-        return [(None, self._built())]
+            return [("train", self._built(train=True, **anew)), ("test", self._built(train=False, **anew))]
+        return [(None, self._built(**anew))]
+
+    @property
+    def _root(self) -> dict[str, str]:
+        return {"root": str((self.options or {}).get("root", self.path / self.dataset))}
+
+    @property
+    def _takes(self) -> Collection[str]:
+        """The keywords of the class."""
+        return inspect.signature(self.library_class.__init__).parameters.keys()
 
     @property
     def _split_option(self) -> str | None:
         """The keyword by which the class gives its own splits, unless data.options choose one."""
-        free = inspect.signature(self.library_class.__init__).parameters.keys() - (self.options or {}).keys()
+        free = set(self._takes) - set(self.options or {})
         return next((name for name in ("split", "train") if name in free), None)
 
     def _built(self, **split: str | bool) -> Any:
-        takes = inspect.signature(self.library_class.__init__).parameters
-        root = {"root": str(self.path / self.dataset)} if "root" in takes else {}
+        root = self._root if "root" in self._takes else {}
         name = {} if self.name is None else {"name": self.name}
         try:
             return self.library_class(**{**root, **name, **(self.options or {}), **split})
