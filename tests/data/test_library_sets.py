@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -208,22 +209,44 @@ def test_graphs_with_their_own_splits_and_numbers_equal_those_of_the_task_zinc(t
         )
 
 
-def test_bins_of_a_feature_hold_equally_many_training_nodes(tmp_path: Path) -> None:
-    def graphs(first: int, count: int) -> list[dict[str, torch.Tensor]]:
-        ends = torch.tensor([[0, 1], [1, 0]])
-        values = first + torch.arange(count * 2, dtype=torch.float32).reshape(count, 2, 1)
-        return [{"x": x, "edge_index": ends, "y": torch.tensor([n % 2])} for n, x in enumerate(values)]
-
-    file = tmp_path / "MNISTSuperpixels" / "raw" / "MNISTSuperpixels.pt"
+def _superpixels(root: Path, train: torch.Tensor, test: torch.Tensor) -> PygData:
+    """Graphs of two nodes with these numbers (n, 2), in the two splits of their set."""
+    ends = torch.tensor([[0, 1], [1, 0]])
+    graphs = [
+        [{"x": x[:, None], "edge_index": ends, "y": torch.tensor([n % 2])} for n, x in enumerate(part)]
+        for part in (train, test)
+    ]
+    file = root / "MNISTSuperpixels" / "raw" / "MNISTSuperpixels.pt"
     file.parent.mkdir(parents=True)
-    torch.save((graphs(0, 160), graphs(1000, 40)), file)
-    data = library("pyg", tmp_path, dataset="MNISTSuperpixels", name=None, val_fraction=0.0)
-    train, test = data.splits["train"], data.splits["test"]
-    assert isinstance(train, GraphSplit) and isinstance(test, GraphSplit)
+    torch.save(tuple(graphs), file)
+    return cast(PygData, library("pyg", root, dataset="MNISTSuperpixels", name=None, val_fraction=0.0))
+
+
+def _inputs(split: Any) -> torch.Tensor:
+    inputs: torch.Tensor = split.batch(list(range(len(split)))).inputs
+    return inputs
+
+
+def test_bins_of_a_feature_hold_equally_many_training_nodes(tmp_path: Path) -> None:
+    numbers = torch.arange(400, dtype=torch.float32).reshape(200, 2)
+    data = _superpixels(tmp_path, numbers[:160], numbers[160:] + 1000)
     assert data.spec.node_values == (32,)
-    counts = train.batch(list(range(len(train)))).inputs.flatten().bincount(minlength=32)
-    assert counts.tolist() == [10] * 32
-    assert test.batch([0, 1]).inputs.unique().tolist() == [31], "beyond all training values"
+    assert _inputs(data.splits["train"]).flatten().bincount(minlength=32).tolist() == [10] * 32
+    assert _inputs(data.splits["test"]).unique().tolist() == [31], "beyond all training values"
+
+
+def test_validation_graphs_decide_no_bins_and_the_bins_change_no_test_data(tmp_path: Path) -> None:
+    numbers = torch.arange(640, dtype=torch.float32).reshape(320, 2) ** 2
+    tests = torch.arange(320) % 16 == 3
+    _superpixels(tmp_path, numbers[~tests], numbers[tests])
+    options = {"dataset": "MNISTSuperpixels", "name": None, "val_fraction": 0.2}
+    first, second = (library("pyg", tmp_path, split_seed=seed, **options) for seed in (0, 1))
+    for data in (first, second):
+        counts = _inputs(data.splits["train"]).flatten().bincount(minlength=32)
+        assert counts.tolist() == [15] * 32, "480 training nodes"
+    assert not torch.equal(_inputs(first.splits["test"]), _inputs(second.splits["test"]))
+    assert first.digests()["test"] == second.digests()["test"] and first.digests()["val"] != second.digests()["val"]
+    assert first.content_sha256() == second.content_sha256()
 
 
 @pytest.mark.parametrize(

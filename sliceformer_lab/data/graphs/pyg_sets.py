@@ -7,32 +7,24 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
 from sliceformer_lab.config.option_types import Count, Fraction, Natural
 from sliceformer_lab.data.graphs.base import GraphEntry, Result
+from sliceformer_lab.data.graphs.feature_bins import Encoded, num_read, with_bins
 from sliceformer_lab.data.graphs.pyg_files import PygFiles
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore, NodeLimit
 from sliceformer_lab.data.library_sets import LibraryData, unread_set
+from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.files import write_json
 
-MAX_VALUES = 256  # of a feature, which is stored in 8 bits
-NUM_BINS = 32  # of a feature with more different values
 SIZES = "sizes.json"  # in the cache folder: values of features, and what the targets are
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """Features of all nodes or all edges as numbers of their values."""
-
-    values: tuple[int, ...]  # how many each feature has
-    numbers: np.ndarray  # (n, F) uint8
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -41,9 +33,9 @@ class PygData(PygFiles, LibraryData):
 
     `name` is that argument of classes that hold many sets, such as TUDataset; `options` are further keywords.
     A feature of a node or an edge becomes a number for each of its values, a one-hot block one feature, and a feature
-    of more than MAX_VALUES values NUM_BINS bins of equal size: among the training graphs where the set has splits of
-    its own, else among all graphs, as one cache serves every split. Whole numbers as targets are classes, if a graph
-    has one; 0, 1 and NaN as floating-point numbers are labels, others numbers. `targets` picks some by their place.
+    of more than MAX_VALUES values at most NUM_BINS bins of equal size among the training graphs. Whole numbers as
+    targets are classes, if a graph has one; 0, 1 and NaN as floating-point numbers are labels, others numbers.
+    `targets` picks some by their place.
     torch-geometric unpickles what it has prepared in `root`, so use no prepared files of strangers.
     """
 
@@ -66,7 +58,8 @@ class PygData(PygFiles, LibraryData):
     def spec(self) -> DataSpec:
         """Reads the graphs. Raises DataError."""
         sizes, name = self._recorded, "-".join(part for part in (self.dataset, self.name) if part)
-        numbers = self._spec(name, tuple(sizes["node_values"]), tuple(sizes["edge_values"]))
+        values = (tuple(map(num_read, sizes[part])) for part in ("node_values", "edge_values"))
+        numbers = self._spec(name, *values)
         return replace(numbers, targets=sizes["targets"], num_classes=sizes["num_classes"])
 
     def target_names(self) -> tuple[str, ...]:
@@ -81,13 +74,17 @@ class PygData(PygFiles, LibraryData):
     def source(self) -> dict[str, Any]:
         chosen = None if self.targets is None else list(self.targets)
         named = {"dataset": self.dataset, "name": self.name, "options": self.options, "targets": chosen}
-        return named | {"split_by": self._split_option, "bins": "training", "files": self.stamps()}
+        return named | {"split_by": self._split_option, "bins": "of a split", "files": self.stamps()}
 
     def split(self, store: GraphStore, rows: np.ndarray) -> GraphSplit:
         """Classes are kept as the only target of a graph."""
         if self._recorded["targets"] == "class" and store.targets.ndim == 2:
             store = replace(store, targets=store.targets[:, 0].astype(np.int64))
         return GraphSplit(store, rows=rows)
+
+    def make_splits(self) -> dict[Stage, Split]:
+        splits = cast(dict[Stage, GraphSplit], super().make_splits())
+        return dict(with_bins(splits, self._recorded["node_values"], self._recorded["edge_values"]))
 
     @cached_property
     def _recorded(self) -> dict[str, Any]:
@@ -102,9 +99,8 @@ class PygData(PygFiles, LibraryData):
         graphs = [(stage, number, graph) for stage, part in self.parts for number, graph in enumerate(part)]
         self._check(graphs)
         targets = self._targets([graph.y for *_, graph in graphs])
-        decides = [stage in ("train", None) for stage, *_ in graphs]  # the bins of a feature
-        nodes = _encode([_nodes_of(graph) for *_, graph in graphs], decides)
-        edges = _encode([_edges_of(graph) for *_, graph in graphs], decides)
+        nodes = Encoded.of([_nodes_of(graph) for *_, graph in graphs])
+        edges = Encoded.of([_edges_of(graph) for *_, graph in graphs])
         self._sizes |= {"node_values": list(nodes.values), "edge_values": list(edges.values)}
         first_node = np.cumsum([0, *(graph.num_nodes for *_, graph in graphs)])
         first_edge = np.cumsum([0, *(graph.edge_index.shape[1] for *_, graph in graphs)])
@@ -202,22 +198,3 @@ def _nodes_of(graph: Any) -> np.ndarray:
 def _edges_of(graph: Any) -> np.ndarray:
     count = graph.edge_index.shape[1]
     return np.zeros((count, 1)) if graph.edge_attr is None else graph.edge_attr.reshape(count, -1).numpy()
-
-
-def _encode(parts: Sequence[np.ndarray], decides: Sequence[bool]) -> Encoded:
-    """The features (n, F) of all graphs as numbers of values; graphs that decide give the bins."""
-    every = np.concatenate(parts)
-    one_hot = every.shape[1] > 1 and every.shape[1] <= MAX_VALUES and bool(((every == 0) | (every == 1)).all())
-    if one_hot and bool((every.sum(axis=1) == 1).all()):
-        return Encoded((every.shape[1],), every.argmax(axis=1).astype(np.uint8)[:, None])
-    rows = np.repeat(decides, [len(part) for part in parts])
-    columns = [_encode_column(column, column[rows]) for column in every.T]
-    return Encoded(tuple(count for count, _ in columns), np.stack([numbers for _, numbers in columns], axis=1))
-
-
-def _encode_column(column: np.ndarray, deciding: np.ndarray) -> tuple[int, np.ndarray]:
-    values, numbers = np.unique(column, return_inverse=True)
-    if len(values) > MAX_VALUES:
-        inner = np.unique(np.quantile(deciding, np.linspace(0, 1, NUM_BINS + 1)[1:-1]))
-        return len(inner) + 1, np.searchsorted(inner, column, side="right").astype(np.uint8)
-    return len(values), numbers.reshape(-1).astype(np.uint8)

@@ -22,9 +22,9 @@ NodeLimit = Annotated[int, Field(ge=1, le=2**15 - 1)]  # of nodes, whose numbers
 class Graph:
     """One graph with precomputed paths or positions."""
 
-    nodes: np.ndarray  # (n, F) uint8 features
+    nodes: np.ndarray  # (n, F) uint8 features, or int32 if a split reads them as bins
     edges: np.ndarray  # (2, e) int16, source and target
-    edge_features: np.ndarray  # (e, G) uint8
+    edge_features: np.ndarray  # (e, G) as those of nodes
     pairs: np.ndarray | None = None  # (n, n, 2) uint8, distances and middle nodes of `shortest_paths`
     positions: np.ndarray | None = None  # (n, P) float32, encodings of each node's place
     context: np.ndarray | None = None  # (F,) float32, features of the whole graph
