@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 from support import official_files
-from support.plans import built_data, run
+from support.plans import built_data, plan_of, prepared, run
 from support.runs import small_config
 from support.task_modules import ready
 
@@ -128,6 +128,16 @@ def test_pieces_are_learned_from_the_training_reviews_alone(root: Path) -> None:
     assert "unseenword" not in vocabulary and "Ġunseenword" not in vocabulary and "Ġfilm" in vocabulary
 
 
+def test_pieces_are_learned_from_none_of_the_texts_that_are_held_out(tmp_path: Path) -> None:
+    words = [f"{a}{b}{a}q" for a in "bcdfg" for b in "klmnprst"]
+    rows = "".join(f"{' '.join([word] * 9)},{number % 2}\n" for number, word in enumerate(words))
+    for seed in (0, 1):
+        data = text_csv(table(tmp_path, "text,label\n" + rows), vocab_size=600, val_fraction=0.3, split_seed=seed)
+        vocabulary = load_pieces(data.folder).get_vocab()
+        known = {stage: [f"Ġ{text[:4]}" in vocabulary for text, _ in members(data, stage)] for stage in data.splits}
+        assert all(known["train"]) and not any(known["val"] + known["test"])
+
+
 def test_the_published_partition_merges_all_and_holds_out_a_fifth_of_every_class(root: Path) -> None:
     data, other = (imdb(root, partition="published", val_fraction=0.0, split_seed=seed) for seed in (0, 1))
     assert data.sizes() == {"num_train": 76, "num_val": 0, "num_test": 20}
@@ -177,7 +187,7 @@ def test_tokens_are_made_once_and_again_when_a_review_has_changed(root: Path, mo
     build = TextData._build
     monkeypatch.setattr(TextData, "_build", lambda self, folder: (made.append(folder), build(self, folder))[1])
     first = imdb(root).fingerprint()["sha256"]
-    imdb(root, max_len=7, batch_size=5, val_fraction=0.5, split_seed=3)
+    imdb(root, max_len=7, batch_size=5)
     assert len(made) == 1
     review = next(root.glob("aclImdb/train/pos/*.txt"))
     stamp = review.stat()
@@ -187,7 +197,11 @@ def test_tokens_are_made_once_and_again_when_a_review_has_changed(root: Path, mo
     imdb(root, vocab_size=301)
     imdb(root, partition="published")
     imdb(root, partition="published", split_seed=1)
-    assert len(made) == 5
+    imdb(root, val_fraction=0.5)
+    assert len(made) == 6
+    for options in ({}, {"val_fraction": 0.5, "split_seed": 3}):
+        ready("lra_text", root, **options)
+    assert len(made) == 7, "bytes are the same in every split"
 
 
 @pytest.mark.parametrize(
@@ -229,6 +243,10 @@ def test_a_checkpoint_keeps_its_tokenizer_and_refuses_another(root: Path, tmp_pa
     with pytest.raises(DataError, match=r"checkpoint was trained with another tokenizer") as caught:
         run(evaluation, folder)
     assert "\n" not in str(caught.value)
+    data = cast(TextData, build_data(plan_of(evaluation), folder))  # as mode=eval builds it
+    prepared(data)
+    assert data.tokenizer_digest() == known["tokenizer"], "other texts have the tokens of the trained model"
+    assert all(text.startswith("other words altogether ") for text, _ in members(data, "train"))
 
 
 # tables

@@ -1,6 +1,6 @@
 """Sequences of different lengths: kept in memory-mapped files, padded batch by batch; pictures as their pixels."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -176,15 +176,21 @@ class SequenceData(BucketedData):
         """Number of sequences of each split that was read, without any limit."""
         return {stage: len(SequenceStore.open(self.folder, stage)) for stage in self.stages()}
 
+    def held_out(self, targets: np.ndarray, published: Container[Stage]) -> tuple[Tensor, Tensor]:
+        """Positions of the training sequences, with `targets` (n, ...), that train and that validate, shuffled.
+
+        None validate if a split for that is `published`. Raises DataError.
+        """
+        share = self.held_out_shares(published).get("val", 0.0)
+        return hold_out(torch.from_numpy(targets), share, self.split_seed, self.title, "val")
+
     def make_splits(self) -> dict[Stage, Split]:
         stores = {
             stage: replace(SequenceStore.open(self.folder, stage), places=self.source_places(stage))
             for stage in self.stages()
         }
         rows = {stage: np.arange(len(store)) for stage, store in stores.items()}
-        share = self.held_out_shares(stores).get("val", 0.0)
-        targets = torch.from_numpy(np.array(stores["train"].targets))
-        kept, held = hold_out(targets, share, self.split_seed, self.title, "val")
+        kept, held = self.held_out(np.array(stores["train"].targets), stores)
         rows["train"] = kept.numpy()
         if "val" not in stores:
             stores["val"], rows["val"] = stores["train"], held.sort().values.numpy()

@@ -6,6 +6,8 @@ import logging
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +25,7 @@ from sliceformer_lab.data.spec import Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, hold_out
 from sliceformer_lab.data.strings import Strings
 from sliceformer_lab.errors import DataError
-from sliceformer_lab.runs.files import write_text
+from sliceformer_lab.runs.files import digest_of, write_text
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +46,8 @@ Texts = Mapping[Stage, list[Text]]
 class TextData(SequenceData):
     """Texts with one class each, or numbers or labels. A subclass reads the texts and chooses the tokenizer.
 
-    A tokenizer learns from the training texts before validation texts are held out from them, because one cache serves
-    every `val_fraction` and `split_seed`; never from test texts, nor from validation texts that the set comes with.
+    A tokenizer that learns does so from the texts that train, so texts have a cache for each split. A trained model
+    keeps its tokenizer, whatever texts it is scored on.
     """
 
     content_kind = "text"
@@ -135,8 +137,7 @@ class TextData(SequenceData):
 
     def tokenizer_digest(self) -> str:
         """sha256 of a trained tokenizer, or the name of one that needs no training."""
-        learned = manifest(self.folder)["files"].get(TOKENIZER_FILE)
-        return self.tokenizer.kind if learned is None else str(learned["sha256"])
+        return _learned(self.folder) or self.tokenizer.kind
 
     def state_dict(self) -> dict[str, Any]:
         """The part of the data that a checkpoint keeps."""
@@ -152,16 +153,23 @@ class TextData(SequenceData):
             )
 
     def prepare(self) -> Path:
-        held_out = {"test_share": self.test_share, "split_seed": self.split_seed} if self.test_share else {}
-        key = {"title": self.title, "identity": 2, **self.source(), **self.tokenizer.key(), **held_out}
-        return cached_folder(self.path, self.title, key, self._build)
+        split = {"test_share": self.test_share, "split_seed": self.split_seed} if self.test_share else {}
+        if self.tokenizer.learns:
+            split |= {"val_fraction": self.val_fraction, "split_seed": self.split_seed}
+        key = {"title": self.title, "identity": 2, **self.source(), **self.tokenizer.key(), **split}
+        folder = cached_folder(self.path, self.title, key, self._build)
+        trained = (self.plan.run_folder or folder) / TOKENIZER_FILE
+        if not self.tokenizer.learns or not trained.is_file() or digest_of(trained) == _learned(folder):
+            return folder
+        return cached_folder(self.path, self.title, {**key, "trained": trained}, partial(self._build, trained=trained))
 
     def content_sha256(self) -> str:
         """sha256 of the texts, their targets and given splits; not of tokens, which are learned from a fold's texts."""
         facts = self.facts()
         return hashlib.sha256(json.dumps([facts["sha256"], facts["given"]]).encode()).hexdigest()
 
-    def _build(self, folder: Path) -> None:
+    def _build(self, folder: Path, trained: Path | None = None) -> None:
+        """Makes the cache with the tokenizer in the file `trained`, or with one that learns."""
         parts = self.read()
         every = [text for part in parts.values() for text in part]
         for text in every:
@@ -169,21 +177,32 @@ class TextData(SequenceData):
                 raise DataError(f"{text.place} has an empty text; delete the row or file, or add its text")
         given = {stage: len(part) for stage, part in parts.items()}
         parts = self.with_test(parts)
-        names, targets = self.answers([(stage, text.place, text.label) for stage in parts for text in parts[stage]])
+        names, every_target = self.answers(
+            [(stage, text.place, text.label) for stage in parts for text in parts[stage]]
+        )
+        ends = np.cumsum([len(part) for part in parts.values()])
+        targets = dict(zip(parts, np.split(every_target, ends[:-1]), strict=True))
         log.info(f"{self.title}: turning {len(every):,} texts into tokens ({self.tokenizer.kind}), once for all runs")
-        self.tokenizer.train([text.content for text in parts["train"]], folder)
+        if trained is None:
+            self.tokenizer.train(self._learned_from(parts, targets["train"]), folder)
+        else:
+            write_text(folder / TOKENIZER_FILE, trained.read_text(encoding="utf-8"))
         contents = [text.content for part in parts.values() for text in part]
-        tokens = list(paced(self.tokenizer.encode(contents, folder), "texts", len(contents)))
-        start = 0
+        tokens = paced(self.tokenizer.encode(contents, folder), "texts", len(contents))
         for stage, part in parts.items():
-            end = start + len(part)
-            SequenceStore.write(folder, stage, tokens[start:end], targets[start:end])
-            start = end
+            SequenceStore.write(folder, stage, islice(tokens, len(part)), targets[stage])
             digests = b"".join(hashlib.sha256(text.content.encode()).digest() for text in part)
             np.save(folder / f"{stage}_digests.npy", np.frombuffer(digests, np.uint8).reshape(-1, 32))
             Strings.write(folder, f"{IDENTITY}{stage}", (self.short_place(text.place) for text in part))
         facts = {**names, "sha256": digest_texts(every), "given": given}
         (folder / self.facts_file).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def _learned_from(self, parts: Texts, targets: np.ndarray) -> list[str]:
+        """The texts that train, of which those with `targets` (n, ...) in "train" may be held out for validation."""
+        training = [text.content for text in parts["train"]]
+        if not self.tokenizer.learns:
+            return training
+        return [training[row] for row in self.held_out(targets, parts)[0].sort().values.tolist()]
 
     def answers(self, examples: Sequence[Labelled]) -> tuple[dict[str, list[str]], np.ndarray]:
         """The names of classes or labels, for `facts`, and the targets. Raises DataError."""
@@ -216,3 +235,9 @@ def digest_texts(texts: list[Text]) -> str:
     for text in texts:
         found.update(f"{text.label}\0{text.content}\0".encode())
     return found.hexdigest()
+
+
+def _learned(folder: Path) -> str | None:
+    """sha256 of the tokenizer in a cache folder; None if it needs none."""
+    entry = manifest(folder)["files"].get(TOKENIZER_FILE)
+    return None if entry is None else str(entry["sha256"])

@@ -34,6 +34,7 @@ class Tokenizer(ABC):
 
     kind: ClassVar[TokenKind | Literal["pretrained"]]
     rule: ClassVar[str]  # how a program outside this package makes the ids of a text
+    learns: ClassVar[bool] = False  # from the texts that `train` is given
     vocab_size: int
 
     def adds_end(self, folder: Path) -> bool:
@@ -101,6 +102,7 @@ class PieceTokenizer(Tokenizer):
         'the ids of a text are `tokenizers.Tokenizer.from_file("tokenizer.json").encode(text, '
         "add_special_tokens=False).ids`, with `encode_special_tokens = True` set on that tokenizer"
     )
+    learns = True
     vocab_size: int = 16_000
 
     def train(self, texts: Sequence[str], folder: Path) -> None:
