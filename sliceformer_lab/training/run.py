@@ -36,7 +36,7 @@ from sliceformer_lab.training.results.record import record
 from sliceformer_lab.training.results.scoring import count_evaluation, score, score_selected
 from sliceformer_lab.training.results.summary import Summary, compare_metrics
 from sliceformer_lab.training.results.wandb_runs import close_wandb, sync_command
-from sliceformer_lab.training.saved.same_data import check_same_data, warn_of_changes
+from sliceformer_lab.training.saved.same_data import check_same_data, check_unchanged, warn_of_changes
 from sliceformer_lab.training.step_estimate import check_step_memory
 from sliceformer_lab.training.trainer import compile_encoder
 
@@ -174,9 +174,11 @@ def evaluate(plan: RunPlan, data: DataModule, folder: Path) -> None:
     """Scores the checkpoint of a finished run again and prints both results side by side.
 
     Writes nothing that training wrote. The data may be others: their classes and targets count by name. Raises
-    DataError for one that the run was not trained on.
+    DataError for one that the run was not trained on, and for other data of a run that has not saved these names.
     """
     trained = read_preprocessing(folder)
+    if trained is None:
+        check_unchanged(folder, data)
     task = build_task(plan, trained[0] if trained else data.spec)
     scored = scored_checkpoint(plan.selection, folder)
     load_weights(task, scored)

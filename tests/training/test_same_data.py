@@ -177,6 +177,20 @@ def test_a_class_that_the_run_was_not_trained_on_is_an_error_that_names_it(
     assert "has the classes ants, bees, on which the model was not trained; it knows cats, dogs" in said
 
 
+def test_a_run_that_has_not_saved_its_classes_is_scored_on_no_other_data(
+    train: Callable[..., int], tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    folder = stopped(train, tmp_path / "run")
+    (folder / PREPROCESSING).unlink(missing_ok=True)
+    write_table(tmp_path / "table.csv", [row.replace(",pos", ",amber") for row in ROWS])  # now the first class
+    said = refused("mode=eval", f"resume={folder}")
+    assert f"the training, validation and test data have changed since {folder} was trained" in said
+    assert not (folder / PREPROCESSING).exists() and not (folder / "eval.json").exists()
+    write_table(tmp_path / "table.csv")
+    assert main(["mode=eval", f"resume={folder}"]) == 0
+    assert json.loads((folder / PREPROCESSING).read_text())["classes"] == ["neg", "pos"]
+
+
 def test_evaluation_matches_labels_by_name_and_decides_by_the_thresholds_of_the_run(
     train: Callable[..., int], tmp_path: Path, refused: Callable[..., str]
 ) -> None:
