@@ -247,6 +247,9 @@ def test_a_checkpoint_keeps_its_tokenizer_and_refuses_another(root: Path, tmp_pa
     prepared(data)
     assert data.tokenizer_digest() == known["tokenizer"], "other texts have the tokens of the trained model"
     assert all(text.startswith("other words altogether ") for text, _ in members(data, "train"))
+    (folder / "tokenizer.json").write_text((folder / "tokenizer.json").read_text().replace("film", "mlif"))
+    with pytest.raises(DataError, match=rf"another tokenizer \(.*\) than that in {folder} "):
+        load_run(folder).predict("a film")
 
 
 # tables

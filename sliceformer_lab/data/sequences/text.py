@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from sliceformer_lab.config.option_types import Count
-from sliceformer_lab.data.cache import IDENTITY, cached_folder, manifest
+from sliceformer_lab.data.cache import IDENTITY, cached_folder
 from sliceformer_lab.data.class_names import number_classes
 from sliceformer_lab.data.own_targets import Labelled, Target
 from sliceformer_lab.data.parallel import paced
@@ -136,8 +136,8 @@ class TextData(SequenceData):
         ]
 
     def tokenizer_digest(self) -> str:
-        """sha256 of a trained tokenizer, or the name of one that needs no training."""
-        return _learned(self.folder) or self.tokenizer.kind
+        """sha256 of the tokenizer that encodes new texts, or the name of one that needs no file."""
+        return "bytes" if self.tokenizer.kind == "bytes" else digest_of(self._tokenizer_folder / TOKENIZER_FILE)
 
     def state_dict(self) -> dict[str, Any]:
         """The part of the data that a checkpoint keeps."""
@@ -148,8 +148,8 @@ class TextData(SequenceData):
         if theirs != ours:
             raise DataError(
                 f"{self.title}: the checkpoint was trained with another tokenizer ({theirs[:12]}) than that in "
-                f"{self.folder} ({ours[:12]}); use the texts and options of that training run, or in both runs "
-                "data.tokens=bytes or the same data.tokenizer_folder"
+                f"{self._tokenizer_folder} ({ours[:12]}); use the texts and options of that training run, or in both "
+                "runs data.tokens=bytes or the same data.tokenizer_folder"
             )
 
     def prepare(self) -> Path:
@@ -158,8 +158,8 @@ class TextData(SequenceData):
             split |= {"val_fraction": self.val_fraction, "split_seed": self.split_seed}
         key = {"title": self.title, "identity": 2, **self.source(), **self.tokenizer.key(), **split}
         folder = cached_folder(self.path, self.title, key, self._build)
-        trained = (self.plan.run_folder or folder) / TOKENIZER_FILE
-        if not self.tokenizer.learns or not trained.is_file() or digest_of(trained) == _learned(folder):
+        kept, trained = folder / TOKENIZER_FILE, (self.plan.run_folder or folder) / TOKENIZER_FILE
+        if not kept.is_file() or not trained.is_file() or digest_of(kept) == digest_of(trained):
             return folder
         return cached_folder(self.path, self.title, {**key, "trained": trained}, partial(self._build, trained=trained))
 
@@ -235,9 +235,3 @@ def digest_texts(texts: list[Text]) -> str:
     for text in texts:
         found.update(f"{text.label}\0{text.content}\0".encode())
     return found.hexdigest()
-
-
-def _learned(folder: Path) -> str | None:
-    """sha256 of the tokenizer in a cache folder; None if it needs none."""
-    entry = manifest(folder)["files"].get(TOKENIZER_FILE)
-    return None if entry is None else str(entry["sha256"])

@@ -13,6 +13,7 @@ import torch
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.data.spec import Content, ContentKind, DataSpec, NewInput
 from sliceformer_lab.errors import DataError, LabError, RunFolderError
+from sliceformer_lab.runs.folder import read_checkpoint, scored_checkpoint
 from sliceformer_lab.training.build import build_data
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.results.predicted import Names, Row
@@ -35,7 +36,8 @@ class Predictor:
     def of_run(cls, folder: Path, plan: RunPlan, task: TaskModule) -> Predictor:
         """The predictor of a run whose trained task is `task`.
 
-        Raises RunFolderError if the run did not save how to encode inputs, and LabError if its data have no raw inputs.
+        Raises RunFolderError if the run did not save how to encode inputs, LabError if its data have no raw inputs, and
+        DataError if the tokenizer in the folder is not that of its checkpoint.
         """
         saved = read_preprocessing(folder)
         data = build_data(plan, folder, () if saved is None else saved[1].classes)
@@ -50,6 +52,9 @@ class Predictor:
                 f"{folder} does not say how to encode new inputs: the run has not ended, or its file is gone; "
                 f"mode=eval resume={folder} adds it if the data are still there"
             )
+        state = read_checkpoint(scored_checkpoint(plan.selection, folder)).get(type(data).__name__)
+        if state is not None:
+            data.check_token_ids(state)
         return cls(task, data, *saved, kind)
 
     @property
