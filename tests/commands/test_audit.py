@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import written_runs
 from support.comparisons import audit, page_of, read_results
 from support.written_runs import DIGESTS, Words, WrittenRuns
 
@@ -19,7 +20,7 @@ from sliceformer_lab.commands.compare.equal_time import Times
 from sliceformer_lab.commands.compare.reference_scores import mean_references
 from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.config.schema import ConfigError
-from sliceformer_lab.errors import Interrupted, LabError, NoVerdictError
+from sliceformer_lab.errors import DataError, Interrupted, LabError, NoVerdictError
 from sliceformer_lab.runs.files import digest_of
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.ledger import options_that_count
@@ -127,6 +128,14 @@ def test_an_audit_in_a_named_folder_does_not_go_on_with_another_table(tmp_path: 
     table.write_text("\n".join(["text,label", *reversed(rows)]))
     with pytest.raises(ConfigError, match="differs in data; choose another folder="):
         audit(tmp_path, WrittenRuns(scores), words=words)
+
+
+def test_an_audit_does_not_go_on_after_its_set_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Interrupted):
+        audit(tmp_path, WrittenRuns(scores, killed_at=5))
+    monkeypatch.setattr(written_runs, "DIGESTS", {"test": "2c3d"})  # of a published set, which no plan has
+    with pytest.raises(DataError, match=r" differ in the test data, so they are not compared"):
+        audit(tmp_path, WrittenRuns(scores))
 
 
 def test_a_failed_run_is_no_result_and_waits_for_retry(tmp_path: Path) -> None:

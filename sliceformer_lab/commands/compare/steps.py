@@ -23,13 +23,13 @@ from sliceformer_lab.commands.compare.search import (
     first_points,
     sides_to_grow,
 )
-from sliceformer_lab.commands.compare.trials_of_rows import Tuning, best_way, tuning_of
+from sliceformer_lab.commands.compare.trials_of_rows import Tuning, best_way, check_one_data, tuning_of
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.errors import LabError, NoVerdictError
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import lock_folder
 from sliceformer_lab.runs.sources import digests_of, sources_of, sources_of_options
-from sliceformer_lab.runs.sweep import override_key
+from sliceformer_lab.runs.sweep import PlannedJob, override_key
 from sliceformer_lab.runs.tuned import BEST
 from sliceformer_lab.sweeps.plan import named_modules
 from sliceformer_lab.sweeps.queue import Launcher
@@ -139,9 +139,7 @@ class Rounds:
         """Try each row's ways to equal parameters at its chosen values, and give it the best one on validation."""
         several = {row: point for row, point in self._reported(tuning).items() if len(row.ways) > 1}
         seeds = self.options.tuning_seeds
-        self.jobs.run(
-            row.trial(point, seed, way) for row, point in several.items() for way in row.ways for seed in seeds
-        )
+        self._run(row.trial(point, seed, way) for row, point in several.items() for way in row.ways for seed in seeds)
         found = {}
         for row, point in several.items():
             row.axis_words["params"], found[row.name] = best_way(self.jobs.folder, row, point, self.goal)
@@ -159,7 +157,7 @@ class Rounds:
         ]
         if options.untuned:
             planned += [row.reporting(options.axes[0], None, seed) for seed in options.reporting_seeds for row in rows]
-        self.jobs.run(planned)
+        self._run(planned)
 
     def _reported(self, tuning: Tuning) -> dict[ComparedRow, Point]:
         """The rows that score the test set, with their chosen points: those that learn, if the subject is one."""
@@ -176,14 +174,18 @@ class Rounds:
             if tuning.learned[row.name]
             for point in contested_points(tuning.trials[row.name], self.goal.sign, row.own_rate)
         ]
-        self.jobs.run(jobs)
+        self._run(jobs)
 
     def _tuning(self, points: Points, *, decided: bool = False) -> Tuning:
         return tuning_of(self.jobs.folder, self.rows, points, self.goal, self.scores, decided=decided)
 
     def _run_trials(self, points: Sequence[Point]) -> None:
         seeds = self.options.tuning_seeds
-        self.jobs.run([row.trial(point, seed) for seed in seeds for point in points for row in self.rows])
+        self._run([row.trial(point, seed) for seed in seeds for point in points for row in self.rows])
+
+    def _run(self, jobs: Iterable[PlannedJob]) -> None:
+        self.jobs.run(jobs)
+        check_one_data(self.jobs.folder)
 
 
 def modules_of(plans: Iterable[RunPlan]) -> list[str]:

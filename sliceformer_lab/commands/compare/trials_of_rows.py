@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sliceformer_lab.commands.compare.compare_options import POSITIONS
 from sliceformer_lab.commands.compare.compare_rows import ComparedRow
 from sliceformer_lab.commands.compare.examples import ExampleScores
 from sliceformer_lab.commands.compare.search import Point, Points, Trial, chosen_trial, to_digits
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.errors import RunFolderError
+from sliceformer_lab.errors import DataError, RunFolderError
 from sliceformer_lab.measures.statistics import LEVEL, estimate_over_seeds
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.sweep import PlannedJob
 from sliceformer_lab.training.goal import Goal
+from sliceformer_lab.training.saved.same_data import NAMES, describe_splits
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,22 @@ def record_of(folder: Path) -> RunRecord | None:
     except RunFolderError:
         return None
     return RunRecord(folder, folder.name, summary, str(summary["status"]))
+
+
+def check_one_data(folder: Path) -> None:
+    """Raises DataError if two runs in a folder with one split seed have different examples, as if the data changed."""
+    first: dict[tuple[Any, str], RunRecord] = {}
+    for place in sorted(folder.iterdir()):
+        run = record_of(place)
+        for split in () if run is None else NAMES:
+            if (digest := run.split_digest(split)) is None:
+                continue
+            other = first.setdefault((run.unit[1], split), run)
+            if other.split_digest(split) != digest:
+                raise DataError(
+                    f"{other.name} and {run.name} in {folder} differ in {describe_splits([split])}, so they are not "
+                    "compared; put the data back and delete the runs on others, or choose another folder="
+                )
 
 
 def best_way(folder: Path, row: ComparedRow, point: Point, wanted: Goal) -> tuple[tuple[str, ...], dict[str, float]]:
