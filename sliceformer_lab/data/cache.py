@@ -31,7 +31,7 @@ def cached_folder(
 
     `key` holds everything that decides the content, as plain values; of a Path, the bytes of its file count. `build`
     works in `<folder>.unfinished`. A build that `continues` finds there the files of one that failed or was stopped;
-    without it, they are deleted. A folder of another version, or with a file missing or of another size, is made again.
+    without it, they are deleted. A folder of another version, or with a file missing or changed, is made again.
     Raises DataError if `parent` is not writable.
     """
     text = json.dumps({"cache_version": CACHE_VERSION, **key}, default=lambda file: file_digest(file, parent))
@@ -101,11 +101,13 @@ def file_digest(file: Path, parent: Path) -> str:
 
 
 def is_complete(folder: Path, key: Mapping[str, Any]) -> bool:
-    """Whether the folder was made from this key and holds all files of its manifest."""
+    """Whether the folder was made from this key and holds all files of its manifest as they were written."""
     try:
         known = manifest(folder)
-        sizes = {name: entry["bytes"] for name, entry in known["files"].items()}
-        return bool(known["key"] == key) and all((folder / name).stat().st_size == size for name, size in sizes.items())
+        digests = {name: entry["sha256"] for name, entry in known["files"].items()}
+        return bool(known["key"] == key) and all(
+            file_digest(folder / name, folder.parent) == digest for name, digest in digests.items()
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
@@ -115,7 +117,7 @@ def _make(folder: Path, key: Mapping[str, Any], build: Callable[[Path], None], c
     if not continues:
         shutil.rmtree(unfinished, ignore_errors=True)  # of a killed process
     if folder.exists():
-        log.info(f"{folder} is incomplete or of another version; making it again")
+        log.info(f"{folder} is incomplete, changed or of another version; making it again")
         shutil.rmtree(folder)
     unfinished.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()

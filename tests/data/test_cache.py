@@ -61,6 +61,7 @@ def test_another_key_name_or_layout_is_another_folder(tmp_path: Path, monkeypatc
     {
         "a file is missing": lambda folder: (folder / "words.txt").unlink(),
         "a file is cut off": lambda folder: (folder / "numbers.bin").write_bytes(b"123"),
+        "a file has other content": lambda folder: (folder / "numbers.bin").write_bytes(bytes(10)),
         "no manifest": lambda folder: (folder / "manifest.json").unlink(),
         "half a manifest": lambda folder: (folder / "manifest.json").write_text('{"key": '),
         "a manifest of something else": lambda folder: (folder / "manifest.json").write_text("[1]"),
@@ -81,7 +82,7 @@ def test_a_damaged_folder_is_made_again(
     (killed / "half").touch()  # left by a build that was killed
     caplog.set_level("INFO")
     assert cached_folder(tmp_path, "set", KEY, builder(calls)) == folder
-    assert len(calls) == 2 and "incomplete or of another version; making it again" in caplog.text
+    assert len(calls) == 2 and "incomplete, changed or of another version; making it again" in caplog.text
     assert content_digest(folder) == before and set(manifest(folder)["files"]) == {"numbers.bin", "words.txt"}
 
 
