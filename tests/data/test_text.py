@@ -101,6 +101,16 @@ def test_the_number_of_pieces_is_as_requested_and_training_is_deterministic(tmp_
     assert (tmp_path / "a" / "tokenizer.json").read_bytes() == (tmp_path / "b" / "tokenizer.json").read_bytes()
 
 
+def test_a_tokenizer_that_was_replaced_is_read_again_whatever_its_time(tmp_path: Path) -> None:
+    found = []
+    for texts in (["film film film"], ["mlif mlif mlif"]):
+        PieceTokenizer(400).train(texts, tmp_path)
+        os.utime(tmp_path / "tokenizer.json", ns=(10**18, 10**18))
+        (ids,) = PieceTokenizer(400).encode(texts, tmp_path)
+        found.append(len(ids))
+    assert found == [3, 3], "a piece for each word"
+
+
 @pytest.mark.parametrize("size", [262, 2**16 + 1])
 def test_a_vocabulary_must_hold_all_bytes_and_fit_in_16_bits(size: int, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"data\.vocab_size"):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from sliceformer_lab.data.cache import stamp_of
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.files import digest_of, write_text
 
@@ -192,14 +193,14 @@ class PretrainedTokenizer(Tokenizer):
 def load_pieces(folder: Path) -> "tokenizers.Tokenizer":
     """The tokenizer that `train` wrote into a folder, read once."""
     file = folder / TOKENIZER_FILE
-    return _read_pieces(file, file.stat().st_mtime_ns)
+    return _read_pieces(file, tuple(stamp_of(file)))
 
 
 @lru_cache(maxsize=4)
-def _read_pieces(file: Path, changed: int) -> "tokenizers.Tokenizer":
+def _read_pieces(file: Path, stamp: tuple[int, ...]) -> "tokenizers.Tokenizer":
     import tokenizers
 
-    del changed  # a file that was written again is another one
+    del stamp  # a file that was written again is another one
     model = tokenizers.Tokenizer.from_file(str(file))
     model.encode_special_tokens = True  # "[PAD]" in a text is five characters, not padding
     return model
