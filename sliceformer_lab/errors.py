@@ -6,6 +6,7 @@ import errno
 import os
 import re
 from http.client import HTTPException
+from importlib import import_module
 from importlib.util import find_spec
 
 
@@ -85,11 +86,22 @@ _NO_MEMORY = re.compile(r"can't allocate memory|out of memory", re.IGNORECASE)
 
 
 def check_extra(what: str, extra: str, *modules: str) -> None:
-    """Raises ConfigError if a module that `what` needs is not installed; `extra` of this package brings it."""
+    """Raises ConfigError if a module that `what` needs cannot be imported; `extra` of this package brings it.
+
+    It is imported, not only looked for: a package whose own libraries are missing or too old is found all the same.
+    """
     for module in modules:
-        if find_spec(module) is None:
-            name = module.replace("_", "-")
-            raise ConfigError(f"{what} needs {name}; run pip install 'sliceformer-lab[{extra}]'")
+        name, install = module.partition(".")[0].replace("_", "-"), f"pip install 'sliceformer-lab[{extra}]'"
+        if find_spec(module.partition(".")[0]) is None:
+            raise ConfigError(f"{what} needs {name}; run {install}")
+        try:
+            import_module(module)
+        except Exception as error:  # a broken package may raise anything
+            reason = " ".join(str(error).split()) or "no reason given"
+            raise ConfigError(
+                f"{what} needs {name}, which is installed but cannot be imported ({type(error).__name__}: {reason}); "
+                f"run {install} --force-reinstall"
+            ) from error
 
 
 def machine_error(error: BaseException, place: object = None) -> MachineError | None:

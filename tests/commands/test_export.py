@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -142,6 +143,22 @@ def test_a_missing_package_is_named_with_its_extra_before_the_run_is_read(
     sentence = refused("export", f"resume={tmp_path / 'none'}", f"format={form}", f"output={tmp_path / 'model'}")
     assert sentence.endswith(f": format={form} needs {package}; run pip install 'sliceformer-lab[{extra}]'\n")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("form", "module", "extra"), [("onnx", "onnx", "export"), ("executorch",) * 3])
+def test_a_package_that_cannot_be_imported_is_named_with_its_error_and_the_way_to_mend_it(
+    form: str, module: str, extra: str, tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "packages" / module).mkdir(parents=True)
+    (tmp_path / "packages" / module / "__init__.py").write_text("raise OSError('libtorch.so:\\n wrong version')")
+    for name in [name for name in sys.modules if name.partition(".")[0] == module]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path / "packages")
+    sentence = refused("export", f"resume={tmp_path / 'none'}", f"format={form}", f"output={tmp_path / 'model'}")
+    reason = "which is installed but cannot be imported (OSError: libtorch.so: wrong version)"
+    repair = f"run pip install 'sliceformer-lab[{extra}]' --force-reinstall"
+    assert sentence.endswith(f": format={form} needs {module}, {reason}; {repair}\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["packages"]
 
 
 @pytest.fixture(scope="module")

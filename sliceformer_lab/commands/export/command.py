@@ -20,7 +20,7 @@ FORMATS = {
 }
 EXTRAS: dict[Format, tuple[str, ...]] = {  # the extra that a format needs, and the modules that it brings
     "onnx": ("export", "onnx", "onnxscript", "onnxruntime"),
-    "executorch": ("executorch", "executorch"),
+    "executorch": ("executorch", "executorch.exir", "executorch.runtime"),  # the package alone imports nothing
 }
 
 
