@@ -2,7 +2,8 @@
 
 usage: python studies/run_experiment.py studies/sets WORK data.root=CLOUDS    WORK: a folder for the runs
 
-A second process with the same WORK takes the jobs that the first has not begun.
+The words after WORK say where things are on this machine; what the runs are, experiment.yaml alone says. A second
+process with the same WORK takes the jobs that the first has not begun.
 
 FOLDER/experiment.yaml declares the rows, rates, seeds and steps. FOLDER/results.jsonl gets a line a finished job, so
 the experiment goes on where it stopped, on another machine too. An experiment with several `settings` has one family
@@ -40,12 +41,13 @@ from result_lines import check_lines
 
 from sliceformer_lab.__main__ import main as run_command
 from sliceformer_lab.commands.compare.search import to_digits
-from sliceformer_lab.errors import DataError, LabError, RunFolderError
+from sliceformer_lab.errors import ConfigError, DataError, LabError, RunFolderError
 from sliceformer_lab.runs.folder import known_summary
 from sliceformer_lab.sweeps.fork_server import begin_job, fork_server
 
 FACTS = ("git_commit", "digests", "steps", "processor_seconds", "parameters", "references")
 ENDED = ("ok", "diverged")  # statuses of runs that are not tried again
+MACHINE_KEYS = ("data.root", "data.num_workers")  # beside paths.*: what may differ between machines
 SECONDS_BETWEEN_LOOKS = 10.0  # while other processes run the last jobs of a stage
 
 
@@ -139,7 +141,9 @@ class Experiment:
 
 
 def read_experiments(folder: Path) -> list[Experiment]:
-    """What FOLDER/experiment.yaml declares: one experiment, or one for each of its settings."""
+    """What FOLDER/experiment.yaml declares: one experiment, or one for each of its settings. Raises ConfigError."""
+    if not (folder / "experiment.yaml").is_file():
+        raise ConfigError(f"{folder} has no experiment.yaml; name the folder of an experiment, such as studies/sets")
     plain = yaml.safe_load((folder / "experiment.yaml").read_text(encoding="utf-8"))
     rows = {name: tuple(words.split()) for name, words in plain.pop("rows").items()}
     command, settings = plain.pop("command"), plain.pop("settings", {"results": {}})
@@ -260,9 +264,25 @@ def unpacked(line: Mapping[str, Any], count: int) -> np.ndarray:
     return np.frombuffer(base64.b64decode(line["test_scores"]), "<f2")[:count].astype(np.float64)
 
 
+def check_machine_words(words: Sequence[str]) -> None:
+    """Raises ConfigError for a word that would make the runs others than declared; a line would not show it."""
+    for word in words:
+        key, equals, _ = word.partition("=")
+        if not equals or not (key.startswith("paths.") or key in MACHINE_KEYS):
+            raise ConfigError(
+                f"{word}: only words that say where things are on this machine may follow the folder of the runs "
+                f"(paths.*, {', '.join(MACHINE_KEYS)}); what a run is, experiment.yaml says"
+            )
+
+
 def main(folder: Path, work: Path, machine_words: list[str]) -> None:
+    """Run the missing jobs of an experiment. Raises LabError."""
+    if "=" in str(work):
+        raise ConfigError(f"{work}: the folder for the runs comes before the words KEY=VALUE")
+    check_machine_words(machine_words)
+    experiments = read_experiments(folder)
     work.mkdir(parents=True, exist_ok=True)
-    for experiment in read_experiments(folder):
+    for experiment in experiments:
         while jobs := list(chain(*experiment.missing(experiment.lines()))):
             claims = ((job, lock) for job in jobs if (lock := claim(experiment, job, work)))
             job, lock = next(claims, (None, None))

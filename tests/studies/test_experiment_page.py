@@ -6,6 +6,7 @@ import base64
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from support.other_process import wait_for
 from support.run_folders import write_run
 
 from sliceformer_lab.config.compose import compose_root
-from sliceformer_lab.errors import DataError, RunFolderError
+from sliceformer_lab.errors import ConfigError, DataError, RunFolderError
 from sliceformer_lab.runs.folder import is_held
 from sliceformer_lab.runs.names import register_resolvers
 
@@ -185,6 +186,37 @@ def test_a_run_on_other_data_adds_no_line(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(DataError, match="line 44: other test data"):
         run_experiment.main(tmp_path, tmp_path / "runs", [])
     assert (tmp_path / "results.jsonl").read_text() == before
+
+
+@pytest.mark.parametrize("word", ["optim.epochs=1", "attention=mha", "data.limit_train=10", "hydra.run.dir=x", "fast"])
+def test_a_word_that_would_change_the_declared_runs_is_refused_before_the_first_run(word: str, tmp_path: Path) -> None:
+    write(tmp_path, [])
+    with pytest.raises(ConfigError, match=f"{word}: only words that say where things are"):
+        run_experiment.main(tmp_path, tmp_path / "runs", ["data.root=here", word])
+    assert not (tmp_path / "runs").exists()
+
+
+def test_words_that_say_where_things_are_reach_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, made_up_lines()[:-1])
+    seen = []
+
+    def trained(experiment: Experiment, job: Job, work: Path, words: list[str]) -> dict[str, Any]:
+        seen.append(words)
+        return asdict(job) | {"words": job_words(experiment, job), "digests": DIGESTS | {"train": str(job.seed)}}
+
+    monkeypatch.setattr(run_experiment, "run_job", trained)
+    here = ["data.root=here", "paths.data=there", "data.num_workers=2"]
+    with suppress(DataError):  # of the digests that were made up
+        run_experiment.main(tmp_path, tmp_path / "runs", here)
+    assert seen == [here]
+
+
+def test_a_forgotten_folder_and_a_folder_without_an_experiment_are_one_sentence(tmp_path: Path) -> None:
+    write(tmp_path, [])
+    with pytest.raises(ConfigError, match=r"data\.root=here: the folder for the runs comes before"):
+        run_experiment.main(tmp_path, Path("data.root=here"), [])
+    with pytest.raises(ConfigError, match=r"nothing has no experiment\.yaml; name the folder of an experiment"):
+        run_experiment.main(tmp_path / "nothing", tmp_path / "runs", [])
 
 
 def test_a_finished_run_of_other_words_is_not_taken(tmp_path: Path) -> None:
