@@ -17,6 +17,7 @@ from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.measures.capture import encoder_blocks, evaluation_mode, record_blocks
 from sliceformer_lab.measures.probe import mean_and_std, measure_places
 from sliceformer_lab.measures.probe_record import MEASURES, ProbeRecord
+from sliceformer_lab.runs.plain_text import counted
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.processes.sharding import is_sharded
 from sliceformer_lab.training.results.observers import Observer
@@ -124,7 +125,7 @@ class Spectrum(Callback):
         cut = f", at most {self.max_tokens} of each, drawn with seed {self.seed}" if max(real) > self.max_tokens else ""
         return (
             f"first {count} validation samples of {tokens} tokens without CLS and padding{cut}; "
-            f"{depth} layers, float64; before training, every {self.every_n_epochs} epochs and at the end"
+            f"{counted(depth, 'layer')}, float64; before training, every {self.every_n_epochs} epochs and at the end"
         )
 
 

@@ -16,6 +16,7 @@ from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count, Positive
 from sliceformer_lab.permute import shift_sort, shift_sort_index
 from sliceformer_lab.permute.schedule import Shift, distances_reached, shift_steps
+from sliceformer_lab.runs.plain_text import counted
 
 Order = Literal["ascend", "descend", "random"]
 
@@ -122,17 +123,16 @@ def reach_of_shifts(layers: Sequence[Attention]) -> str | None:
     if max_len is None or len(steps) < len(layers):
         return None
     reached = distances_reached(steps, max_len)
-    sentence = (
-        f"the shifts of one layer reach {reached[0]} of {max_len} distances between tokens, "
-        f"those of all {len(layers)} layers {reached[-1]}"
-    )
+    sentence = f"the shifts of one layer reach {reached[0]} of {max_len} distances between tokens"
+    if len(layers) > 1:
+        sentence += f", those of all {len(layers)} layers {reached[-1]}"
     if reached[-1] == max_len:
         return sentence
     window = shifts[0].group_size
     if window == 1:
         return f"{sentence}: no value can bridge the others; attention.shift=linear_coprime reaches all"
-    further = "any number of" if window is None else f"at most {window - 1}"
-    found = f"{sentence}; only the sort, which moves a value by {further} places in a layer, can bridge the others"
+    further = "any number of places" if window is None else f"at most {counted(window - 1, 'place')}"
+    found = f"{sentence}; only the sort, which moves a value by {further} in a layer, can bridge the others"
     coprime = [
         shift_steps("linear_coprime", len(own), max_len, index=i, depth=len(layers)) for i, own in enumerate(steps)
     ]

@@ -128,9 +128,9 @@ def missing_files(config: Mapping[str, Any]) -> list[str]:
         is_bert = place == "encoder.init_file" and value_at(config, "encoder.init") == "bert"
         is_folder = is_bert or place not in FILES
         if is_folder and not path.is_dir():
-            faults.append(f"{place}: {name} {'is a file' if path.is_file() else _not_there(path)}")
+            faults.append(f"{place}: {name} {'is a file' if path.is_file() else _not_there(path, place)}")
         elif not is_folder and not path.is_file():
-            faults.append(f"{place}: {name} {'is a folder' if path.is_dir() else _not_there(path)}")
+            faults.append(f"{place}: {name} {'is a folder' if path.is_dir() else _not_there(path, place)}")
     return faults
 
 
@@ -149,13 +149,20 @@ def physical_memory() -> int:
         return MAX_INTEGER
 
 
-def _not_there(path: Path) -> str:
-    """That a file is missing, and what its folder has with nearly that name."""
+def _not_there(path: Path, place: str) -> str:
+    """That a file or folder is missing, and what lies there with nearly that name, or else the option to set.
+
+    An option of data may have its default, which only few have.
+    """
+    is_file = place in FILES
     try:
-        close = nearest(path.name, sorted(file.name for file in path.parent.iterdir()))
+        close = nearest(path.name, sorted(one.name for one in path.parent.iterdir() if one.is_file() == is_file))
     except OSError:
         close = ""
-    return f"does not exist{close if 'did you mean' in close else ''}"
+    if "did you mean" in close:
+        return f"does not exist{close}"
+    own = f"; set {place} to {'a file' if is_file else 'a folder'} of yours"
+    return f"does not exist{own if place.startswith('data.') else ''}"
 
 
 def value_at(config: Mapping[str, Any], place: str) -> Any:

@@ -12,7 +12,14 @@ from sliceformer_lab.data.images.picture_files import read_picture
 from sliceformer_lab.data.points.clouds import ENDINGS as CLOUDS
 from sliceformer_lab.data.points.clouds import read_cloud
 from sliceformer_lab.data.spec import Content, ContentKind, NewInput
-from sliceformer_lab.data.table_files import DELIMITERS, TABLES, ending_of, rows_and_errors, table_rows
+from sliceformer_lab.data.table_files import (
+    DELIMITERS,
+    TABLES,
+    ending_of,
+    rows_and_errors,
+    separator_advice,
+    table_rows,
+)
 from sliceformer_lab.errors import DataError
 
 Given = Content | Path
@@ -143,7 +150,8 @@ def _fields(path: Path, column: str, *, header: bool = True, quotes: bool = True
         if isinstance(row, DataError):
             yield NewInput(short, DataError(f"it {str(row).removeprefix(place).strip()}"))
         elif column not in row:
-            raise DataError(f"{path} has no column {column!r}; name one of {', '.join(row)} by column=")
+            advice = separator_advice(row) or f"; name one of {', '.join(row)} by column="
+            raise DataError(f"{path} has no column {column!r}{advice}")
         elif isinstance(row[column], str):
             yield NewInput(short, row[column])
         else:

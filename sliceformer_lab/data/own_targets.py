@@ -176,8 +176,9 @@ class TableTargets(OwnTargets):
 
     def _class_in(self, place: str, field: Any) -> str:
         if not isinstance(field, str | int) or str(field).strip().lower() in ("", "nan"):  # pandas writes the latter
-            advice = "; for several labels a row, set data.labels_separator" if isinstance(field, list) else ""
-            raise DataError(f"{place}: {self.label_column} is {field!r}, expected a word or a whole number{advice}")
+            several = isinstance(field, list)
+            advice = "for several labels a row, set data.labels_separator" if several else "add it or delete the row"
+            raise DataError(f"{place}: {self.label_column} is {field!r}, expected a word or a whole number; {advice}")
         return str(field)
 
     def _labels_in(self, place: str, field: Any) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import json
 import math
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Literal
 
 from sliceformer_lab.errors import DataError, machine_error
+from sliceformer_lab.runs.plain_text import counted
 
 if TYPE_CHECKING:
     from sliceformer_lab.data.splits import Stage  # which imports torch
@@ -84,10 +85,15 @@ def field_of(place: str, row: Mapping[str, Any], column: str, option: str, advic
     """A field of a row. Raises DataError with the names of the columns, the option that chooses one, and `advice`."""
     if column not in row:
         names = ", ".join(shorten(name, 40, placeholder="...") if name == name.strip() else repr(name) for name in row)
-        if len(row) == 1 and (found := [kind for mark, kind in OTHER_SEPARATORS.items() if mark in next(iter(row))]):
-            advice = f"; if {found[0]} separate its columns, save it with commas"
+        advice = separator_advice(row) or advice
         raise DataError(f"{place} has no column {column!r}; data.{option} can be one of {names}{advice}")
     return row[column]
+
+
+def separator_advice(names: Collection[str]) -> str:
+    """What to do where a table has one column whose name holds another separator; empty for other tables."""
+    found = [kind for mark, kind in OTHER_SEPARATORS.items() if len(names) == 1 and mark in next(iter(names))]
+    return f"; if {found[0]} separate its columns, save it with commas" if found else ""
 
 
 def are_measured(labels: Sequence[str], *, is_whole: bool = True) -> bool:
@@ -241,8 +247,9 @@ def _with_names(rows: Iterator[tuple[str, list[str]]], header: bool) -> RowsAndE
         if len(fields) == len(names):
             yield place, dict(zip(names, fields, strict=True))
         else:
-            verb = "names" if header else "has"
-            yield place, DataError(f"{place} has {len(fields)} fields, but line 1 {verb} {len(names)} columns")
+            verb, advice = ("names", separator_advice(names)) if header else ("has", "")
+            here, first = counted(len(fields), "field"), counted(len(names), "column")
+            yield place, DataError(f"{place} has {here}, but line 1 {verb} {first}{advice}")
 
 
 def _check_names(place: str, names: Sequence[str]) -> None:

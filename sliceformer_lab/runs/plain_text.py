@@ -46,6 +46,11 @@ def format_clock(seconds: float) -> str:
     return f"{whole // 3600}:{whole // 60 % 60:02d} h" if whole >= 3600 else f"{whole // 60}:{whole % 60:02d} min"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, as 1 layer or 1,024 layers."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def csv_cell(value: object) -> object:
     """A value of a CSV file; a text that a spreadsheet would execute as a formula begins with an apostrophe."""
     if not isinstance(value, str):

@@ -133,7 +133,7 @@ def test_grid_does_not_depend_on_the_amount_of_padding() -> None:
     ("options", "sentence"),
     [
         ({"group_size": 1}, "layer reach 8 of 16 .* 2 layers 8: no value can bridge .*shift=linear_coprime"),
-        ({}, "layer reach 8 of 16 .* 2 layers 8; only the sort, .* by at most 1 .*; attention.shift=linear_coprime"),
+        ({}, "layer reach 8 of 16 .* 2 layers 8; only the sort, .* by at most 1 place in a .*; attention.shift=linear"),
         ({"shift": "linear_coprime"}, "layer reach 9 of 16 distances between tokens, those of all 2 layers 16$"),
         ({"shift": "none"}, None),
     ],
@@ -142,6 +142,12 @@ def test_reach_of_the_shifts_is_one_sentence(options: dict[str, Any], sentence: 
     layers = [make(CSP, spec={"index": i, "depth": 2, "max_len": 16}, **options) for i in range(2)]
     found = reach_of_shifts(layers)
     assert found is None if sentence is None else re.search(sentence, str(found))
+
+
+def test_the_reach_of_a_single_layer_is_told_without_that_of_all_layers() -> None:
+    layers = [make(CSP, spec={"index": 0, "depth": 1, "max_len": 16}, group_size=4)]
+    sentence = "the shifts of one layer reach 8 of 16 distances between tokens; only the sort, which moves a value by "
+    assert str(reach_of_shifts(layers)).startswith(f"{sentence}at most 3 places in a layer")
 
 
 def test_the_reference_channel_has_the_dropout_that_the_sort_had() -> None:

@@ -264,6 +264,7 @@ def test_a_notebook_predicts_pictures_by_path_and_as_arrays(tmp_path: Path) -> N
     ("content", "options", "expected"),
     [
         ("abstract\nx\n", (), "has no column 'text'; name one of abstract by column="),
+        ("text;id\nx;1\n", (), "has no column 'text'; if semicolons separate its columns, save it with commas"),
         ("text\n", (), "is empty"),
         ('text\n""\n" "\n', (), "none of 2 inputs can be predicted: new.csv, line 2: the text is empty"),
         ('text\n"a\n', (), "line 2: a quote is not closed"),

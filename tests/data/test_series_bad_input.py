@@ -46,6 +46,10 @@ ROWS = "1,0.5,0.25\n2,0.5,0.75\n"
 FAULTS: dict[str, tuple[Callable[[Path], SeriesData], str]] = {
     "ragged row": (write(ROWS + "1,0.5\n"), r"bad.csv, line 3 has 2 fields, but line 1 has 3 columns"),
     "a word": (write(ROWS + "1,0.5,high\n"), r"bad.csv, line 3: 3 is 'high', not a number; leave it empty"),
+    "a column of words": (
+        write("label,a,b,site\n1,0.5,0.25,north\n2,0.5,0.75,south\n"),
+        r"site is 'north', not a number; .*; if site holds no values, name the others by data.value_columns",
+    ),
     "infinity": (write(ROWS + "1,0.5,inf\n"), r"bad.csv, line 3: 3 is inf, beyond the largest number"),
     "no values": (write(ROWS + "1,,nan\n"), r"bad.csv, line 3 has no values; delete the row"),
     "no label": (write(ROWS + ",0.5,0.1\n"), r"bad.csv, line 3: 1 is '', expected a class or a number"),

@@ -21,6 +21,7 @@ from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import decode_text
 from sliceformer_lab.errors import DataError
+from sliceformer_lab.runs.plain_text import counted
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +129,8 @@ class CharacterText(OwnData):
             ids = self.encoded(points)
             splits[stage] = TextWindows(ids, start, self.max_len, stage == "train", rows=np.arange(max(count, 0)))
             if unknown := int((ids == UNKNOWN).sum()):
-                log.info(f"{self.title}: {unknown:,} characters of the {stage} part are not in the training part")
+                strange = counted(unknown, "character")
+                log.info(f"{self.title}: of the {stage} part, {strange} never occurred in the training part")
         return splits
 
     def prepare_data(self) -> None:

@@ -90,12 +90,20 @@ def _numbers(place: str, row: Mapping[str, Any], form: TableForm, layout: TableL
                 f"{place}: {columns[lists[0]]} is a list; give each value a column of its own, or each time a row"
             )
         known = [None if isinstance(part, str) and part.strip().lower() in MISSING else part for part in fields]
-        numbers = np.array([number_of(place, column, part) for column, part in zip(columns, known, strict=True)])
+        numbers = np.array([_value(place, *pair) for pair in zip(columns, known, strict=True)])
     beyond = np.flatnonzero(np.abs(numbers) > MAX_TARGET)  # infinity, too
     if len(beyond):
         name, value = columns[beyond[0]], numbers[beyond[0]]
         raise DataError(f"{place}: {name} is {value:g}, beyond the largest number that can be learned ({MAX_TARGET:g})")
     return numbers
+
+
+def _value(place: str, column: str, field: Any) -> float:
+    """A field as a number, NaN where it is missing. Raises DataError: the column may be none of values."""
+    try:
+        return number_of(place, column, field)
+    except DataError as error:
+        raise DataError(f"{error}; if {column} holds no values, name the others by data.value_columns") from None
 
 
 def _label_and_stage(place: str, row: Mapping[str, Any], form: TableForm, labelled: bool) -> tuple[str, Stage | None]:
