@@ -18,7 +18,7 @@ from sliceformer_lab.commands.report.table_cells import (
     published_notes,
     references_in,
 )
-from sliceformer_lab.measures.statistics import Interval
+from sliceformer_lab.measures.statistics import MIN_CROSSED_SEEDS, Interval
 from sliceformer_lab.runs.collect import Collection, MissingRun
 from sliceformer_lab.runs.groups import Table, at_scale
 from sliceformer_lab.runs.plain_text import csv_cell, in_latex, in_markdown, markdown_table
@@ -34,6 +34,9 @@ LEGEND = (
     "`smallest detectable` is the true difference that the table's tests would detect in 80 % of repetitions. "
     "`verdict` is Student's test of at least three pairs at 5 %, over what the intervals are over, "
     "Holm-adjusted over the table. "
+    f"With fewer than {MIN_CROSSED_SEEDS} seeds `p` is the larger one of that test and of the test over seeds alone, "
+    "because three or four seeds agree by accident too often: it then shows only differences that are large beside "
+    "their spread over seeds. A large `p` never shows that two rows are equal. "
     f"`*` marks a cost that differs by more than {100 * SAME_COST:.0f} % from the reference attention. "
     "`samples/s` is measured in training. "
     "`budget` is the cost that a row's width was solved for. "
