@@ -29,6 +29,15 @@ def test_options_of_the_runs_are_kept_apart_as_they_are_written() -> None:
     assert words == [*(word.replace("${", r"\${") for word in given), "paths.data=here"]
 
 
+@pytest.mark.parametrize(
+    ("given", "trials"), [([], 10), (["rates=[1e-3]"], 0), (["rates=[1e-3]", "trials=4"], 4), (["trials=4"], 4)]
+)
+def test_rates_that_are_given_alone_are_tried_in_place_of_random_points(given: list[str], trials: int) -> None:
+    composed = compose_root(COMMAND.own_words(["attention=mha,csp", *given]), "tune")
+    assert composed["trials"] == trials
+    assert len(composed["rates"]) == (1 if "rates=[1e-3]" in given else 3)
+
+
 def test_options_of_an_attention_belong_to_the_runs() -> None:
     own, words = words_of("attention=csp", "attention.group_size=4")
     assert own[:2] == ["subject=csp", "against=[]"] and words == ["attention.group_size=4"]
