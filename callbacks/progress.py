@@ -66,7 +66,8 @@ class EpochLines(Callback):
         super().on_train_epoch_end(trainer, pl_module)
         if not trainer.is_global_zero:
             return
-        now, total = time.perf_counter(), cast(TaskModule, trainer.lightning_module).num_steps or trainer.global_step
+        now, planned = time.perf_counter(), cast(TaskModule, trainer.lightning_module).num_steps
+        total = trainer.global_step if trainer.fast_dev_run else planned or trainer.global_step
         self._next_line = max(self._next_line, now + FIRST)
         each = self._seconds_per_step(trainer, now)
         metrics = sorted(trainer.callback_metrics.items())

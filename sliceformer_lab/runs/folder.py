@@ -223,7 +223,10 @@ def scored_checkpoint(selection: str, folder: Path) -> Path:
     name = "last" if selection == "last" else "best"
     file = checkpoint_file(folder, name)
     if file is None:
-        raise RunFolderError(f"{folder} has no checkpoints/{name}.ckpt: the run has not finished an epoch")
+        raise RunFolderError(
+            f"{folder} has no checkpoints/{name}.ckpt: the run has not finished an epoch, or tried one "
+            "batch only (debug=fast)"
+        )
     return file
 
 

@@ -37,6 +37,24 @@ def test_time_left_counts_neither_the_first_step_nor_what_comes_before_it(
     assert epoch.endswith("5.0 s/epoch, 2:30 min left")
 
 
+@pytest.mark.parametrize(("one_batch", "left"), [(True, "0:00 min left"), (False, "0:19 min left")])
+def test_a_trial_of_one_batch_has_no_time_left(
+    one_batch: bool, left: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moments = iter([100.0, 100.5, 100.5])  # the batch starts and ends, the epoch ends
+    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: next(moments)))
+    task = SimpleNamespace(device=torch.device("cpu"), num_steps=40, optim=SimpleNamespace(last_step=40))
+    facts = {"is_global_zero": True, "current_epoch": 0, "max_epochs": 1, "fast_dev_run": one_batch}
+    trainer: Any = SimpleNamespace(global_step=0, lightning_module=task, callback_metrics={}, **facts)
+    lines: Any = EpochLines()
+    lines.on_train_start(trainer, task)
+    lines.on_train_batch_start(trainer, task, None, 0)
+    trainer.global_step = 1
+    lines.on_train_batch_end(trainer, task, None, None, 0)
+    lines.on_train_epoch_end(trainer, task)
+    assert capsys.readouterr().out.rstrip().endswith(left)
+
+
 @pytest.mark.parametrize(("seconds", "text"), [(59.9, "0:59 min"), (3599, "59:59 min"), (7325, "2:02 h")])
 def test_remaining_time_is_in_minutes_or_hours(seconds: float, text: str) -> None:
     assert format_clock(seconds) == text

@@ -270,6 +270,7 @@ def test_a_notebook_predicts_pictures_by_path_and_as_arrays(tmp_path: Path) -> N
         ('text\n"a\n', (), "line 2: a quote is not closed"),
         ("text\nx\n", ("input=missing.csv",), "input=missing.csv is missing"),
         ("text\nx\n", ("input=.",), "holds no texts that can be read; give a file that ends in .txt, .csv"),
+        ("text\nx\n", ("output=p.xlsx",), "output=p.xlsx: the table is a CSV file; give a name that ends in .csv"),
         ("text\nx\n", ("output=absent/p.csv",), "there is no folder absent"),
         ("text\nx\n", ("column=3",), "column"),
         ("text\nx\n", ("colum=text",), "colum"),

@@ -29,6 +29,8 @@ def run(options: PredictOptions, folder: Path) -> None:
     _check_output(output, options.overwrite)
     if output.exists() and source.exists() and output.samefile(source):
         raise LabError(f"output={output} is the input itself; choose another output")
+    if output.suffix.lower() != ".csv":
+        raise LabError(f"output={output}: the table is a CSV file; give a name that ends in .csv")
     if not output.parent.is_dir():
         raise LabError(f"output={output}: there is no folder {output.parent}")
     record = output.with_name(f"{output.name}.json")
