@@ -3,7 +3,7 @@
 # No `from __future__ import annotations` in data modules; `data.base` says why.
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,10 +16,12 @@ from sliceformer_lab.data.base import DataModule, FolderData
 from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.cached_data import CachedData
 from sliceformer_lab.data.class_names import ClassFiles, class_names, is_of_system, labelled_files, stage_folders
+from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.spec import ContentKind
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import SPLIT_COLUMN, has_split_column
 from sliceformer_lab.runs.files import name_of
+from sliceformer_lab.runs.plain_text import counted
 
 Name = Annotated[str, Field(pattern=r"^[^/\\\s][^/\\\n]*$")]  # part of the name of a run's folder
 Column = str | Count  # of a table: its name, or its number from 1 in a table without a header
@@ -63,14 +65,15 @@ class OwnData(DataModule):
         return self.name or name_of(self.origin)
 
     def remarks(self) -> list[str]:
-        """Counts the examples that are in two splits, by their content."""
-        if self.content_kind is None:
-            return super().remarks()
+        """Counts the examples that are in two splits, by their content, and names the classes that no split scores."""
         self.prepare_data()
         self.setup()
+        unscored = _describe_unscored(self.class_names(), self.splits)
+        if self.content_kind is None:
+            return [*super().remarks(), *unscored]
         hashes = {stage: [*map(hash, self.contents(stage))] for stage in self.splits}
         kind = PLURALS[self.content_kind]
-        return [*super().remarks(), *_describe_trained(hashes, kind), *_describe_selecting(hashes, kind)]
+        return [*super().remarks(), *_describe_trained(hashes, kind), *_describe_selecting(hashes, kind), *unscored]
 
     def contents(self, stage: Stage) -> Iterator[bytes]:
         """The content of each example of a split, which equal examples have alike."""
@@ -118,17 +121,18 @@ class ClassFolders(FolderData, OwnData):
         return [path for files in self.class_files.values() for path, _ in files]
 
     def remarks(self) -> list[str]:
-        """Counts the files in the folders that are no example, but hidden ones and notes of the system."""
+        """Counts the files that are no example, but hidden ones, notes of the system and texts in `root` itself."""
         examples, found = set(self.files), super().remarks()
+        loose = (path for path in self.path.glob("*") if path.suffix.lower() in set(self.endings) - {".txt"})
         others = (
             path.relative_to(self.path)
-            for path in sorted(self.path.glob("*/**/*"))
+            for path in sorted([*self.path.glob("*/**/*"), *loose])
             if path not in examples and path.is_file()
         )
         if unread := [path for path in others if not any(map(is_of_system, path.parts))]:
             found.append(
-                f"{len(unread):,} files in {self.path} are not read, such as {unread[0]}: {self.examples_are} lie "
-                "directly in the folder of their class, and not all endings can be read"
+                f"{self.path} has {counted(len(unread), 'file')} more that no split reads, such as {unread[0]}: "
+                f"{self.examples_are} lie directly in the folder of their class, and not all endings can be read"
             )
         return found
 
@@ -187,6 +191,24 @@ class OwnTables(OwnTable):
     def known_by(self, columns: Mapping[str, Any]) -> dict[str, Any]:
         """What identifies the tables and the columns that are read, for the key of a cache."""
         return {"files": {stage: by_name([path]) for stage, path in self.files.items()}, "columns": columns}
+
+
+def _describe_unscored(names: Sequence[str], splits: Mapping[Stage, Split]) -> list[str]:
+    """A sentence for the classes that validation, test or both lack; none for targets at single tokens or pixels."""
+    lacking: dict[tuple[str, ...], list[str]] = {}  # classes -> the splits that lack them
+    for stage in ("val", "test") if names else ():
+        split = splits[stage]
+        if len(split) and split.targets_at([0]).ndim == 1:  # one first: masks are files
+            there = set(split.targets_at(list(range(len(split)))).tolist())
+            absent = tuple(name for number, name in enumerate(names) if number not in there)
+            lacking.setdefault(absent, []).append(stage)
+    return [
+        f"no {' or '.join(stages)} example has {f'the class {absent[0]!r}' if len(absent) == 1 else ''}"
+        f"{f'{len(absent):,} of the {len(names):,} classes, such as {absent[0]!r}' if len(absent) > 1 else ''}, so "
+        "scores say nothing of what is missing; add examples, or leave these classes out"
+        for absent, stages in lacking.items()
+        if absent
+    ]
 
 
 def _describe_trained(hashes: Mapping[Stage, list[int]], kind: str) -> list[str]:

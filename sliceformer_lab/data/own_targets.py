@@ -60,12 +60,22 @@ class OwnTargets(OwnData):
                 raise DataError(f"{self.origin}: no {part} example has {' or '.join(names)}; add some")
 
     def remarks(self) -> list[str]:
-        """Names the targets that a split to score does not have at all."""
+        """Names the targets that a split to score does not have at all, and those with one value in training."""
         found = super().remarks()
+        for name, value in self._constant_targets():
+            found.append(f"{name} is {value:g} in every training example that has it, so nothing can be learned of it")
         for stage in SCORED:
             if names := self._unknown_targets(stage):
                 found.append(f"no {stage} example has {' or '.join(names)}, so its scores are those of the others")
         return found
+
+    def _constant_targets(self) -> list[tuple[str, float]]:
+        """Name and value of each target that is the same in all training examples."""
+        if not (names := self.target_names()):
+            return []
+        least = self.training_targets().nan_to_num(nan=math.inf).amin(dim=0)
+        most = self.training_targets().nan_to_num(nan=-math.inf).amax(dim=0)
+        return [(name, float(value)) for name, value, same in zip(names, least, least == most, strict=True) if same]
 
     def _unknown_targets(self, stage: Stage) -> list[str]:
         """The targets that no example of a split has; [] for an empty split."""

@@ -107,11 +107,32 @@ def test_pictures_and_clouds_of_two_splits_are_counted_in_a_remark(
         write(root / "test" / "a" / str(number), number - 30)
     (root / "train" / "b" / "phone.heic").write_text("an ending that is not read")
     (root / "train" / "b" / "nested").mkdir()
+    write(root / "loose", 1)
     write(root / "train" / "b" / "nested" / "1", 1)
     remark, unread = prepared(replace(data)).remarks()
-    assert unread.startswith(f"2 files in {root} are not read, such as train/b/nested/1.")
+    assert unread.startswith(f"{root} has 3 files more that no split reads, such as loose.")
     size = len(data.splits["val"]) + 16
     assert remark.startswith(f"2 of {size} validation and test {kind} are also training {kind}")
+
+
+@pytest.mark.parametrize(
+    ("rare", "found"),
+    [
+        ({"val": "ab", "test": "abc"}, ["no val example has the class 'c', so scores say nothing of what is missing"]),
+        ({"val": "a", "test": "a"}, ["no val or test example has 2 of the 3 classes, such as 'b', so scores say noth"]),
+        ({"val": "bc", "test": "ab"}, ["no val example has the class 'a'", "no test example has the class 'c'"]),
+        ({"val": "abc", "test": "abc"}, []),
+    ],
+)
+def test_a_class_that_no_split_scores_is_named_in_a_remark(
+    rare: dict[str, str], found: list[str], tmp_path: Path
+) -> None:
+    parts = {"train": "abc", **rare}
+    rows = [f"{part} {name} {i},{name},{part}" for part, names in parts.items() for name in names for i in range(9)]
+    (tmp_path / "texts.csv").write_text("\n".join(["text,label,split", *rows]))
+    remarks = task_modules.ready("text_csv", tmp_path, split_column="split").remarks()
+    assert len(remarks) == len(found)
+    assert all(remark.startswith(start) for remark, start in zip(remarks, found, strict=True))
 
 
 def test_molecules_of_two_splits_are_counted_in_a_remark_however_they_are_written(tmp_path: Path) -> None:

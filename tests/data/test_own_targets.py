@@ -91,6 +91,14 @@ def test_a_split_without_a_known_target_is_refused_and_one_target_that_it_lacks_
     assert data.remarks() == [f"no val example has {targets[0]}, so its scores are those of the others"]
 
 
+def test_a_target_with_one_value_in_training_is_named(tmp_path: Path) -> None:
+    rows = [(*row[:3], ("train", "val", "test")[number % 3]) for number, row in enumerate(ROWS)]
+    text_table(tmp_path, [(*row[:1], "3" if row[3] == "train" else row[1], *row[2:]) for row in rows])
+    (remark,) = texts(tmp_path, targets=["stars"], split_column="tags", kind="regression").remarks()
+    assert remark == "stars is 3 in every training example that has it, so nothing can be learned of it"
+    assert texts(tmp_path, targets=["seen"], split_column="tags").remarks() == []
+
+
 def test_a_field_with_a_separator_holds_any_number_of_labels(tmp_path: Path) -> None:
     text_table(tmp_path)
     data = texts(tmp_path, label_column="tags", labels_separator=";")

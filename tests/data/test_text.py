@@ -508,7 +508,7 @@ def test_texts_of_two_splits_are_counted_in_a_remark(tmp_path: Path) -> None:
     clean = text_csv(table(tmp_path / "clean", "text,label,split\n" + rows.replace("film", "show", 20)))
     (remark,) = clean.remarks()
     assert remark.endswith("texts.csv has a column split, which is not read: data.split_column=split uses it")
-    other = table(tmp_path / "clean", "text,label,split\nanother,neg,val\n", "val.csv")
+    other = table(tmp_path / "clean", "text,label,split\nanother,neg,val\nlast,pos,val\n", "val.csv")
     assert text_csv(tmp_path / "clean" / "texts.csv", val_file=str(other)).remarks() == []
 
 

@@ -4,7 +4,6 @@ import json
 import logging
 import math
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -325,7 +324,7 @@ class SeriesData(BucketedData, OwnData):
         )
 
     def remarks(self) -> list[str]:
-        """Counts the series that are cut, and the classes with one example."""
+        """Counts the series that are cut, and names labels that are one number."""
         self.prepare_data()
         self.setup()
         found = super().remarks()
@@ -336,11 +335,5 @@ class SeriesData(BucketedData, OwnData):
         if is_class and (same := merged_spellings(self._written_labels, self._labels)):
             found.append(
                 f"the labels {', '.join(same)} are one number and so one class; write other ones if they differ"
-            )
-        counts = Counter(self._labels) if is_class else {}
-        if single := [name for name, count in counts.items() if count == 1]:
-            found.append(
-                f"{len(single)} of {len(counts)} classes have one example, such as {single[0]!r}, so no other split "
-                "tests them; add examples or delete them"
             )
         return found
