@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +15,12 @@ from torch.utils.data import DataLoader
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Natural
-from sliceformer_lab.measures.capture import encoder_blocks, evaluation_mode, record_blocks
-from sliceformer_lab.measures.probe import mean_and_std, measure_places
+from sliceformer_lab.measures.capture import evaluation_mode, record_blocks
+from sliceformer_lab.measures.probe import mean_and_std, measure_layers
 from sliceformer_lab.measures.probe_record import MEASURES, ProbeRecord
 from sliceformer_lab.runs.plain_text import counted
 from sliceformer_lab.training.context import RunContext
+from sliceformer_lab.training.interfaces import TaskModule
 from sliceformer_lab.training.processes.sharding import is_sharded
 from sliceformer_lab.training.results.observers import Observer
 
@@ -90,7 +92,7 @@ class Spectrum(Callback):
     def _measure(self, trainer: Trainer, model: LightningModule, epoch: int) -> None:
         if self._probe is None or (self._record is not None and epoch in self._record.epochs):
             return
-        blocks = _blocks(model)
+        blocks = list(cast(TaskModule, model).encoder.blocks)
         with evaluation_mode(model), record_blocks(blocks) as taken, trainer.precision_plugin.forward_context():
             model(self._probe.to(model.device))
         now = self._record_of(epoch, blocks, taken, self._probe.ids)
@@ -101,14 +103,10 @@ class Spectrum(Callback):
         for logger in trainer.loggers:
             logger.log_metrics(_scalars(now) | {"epoch": epoch}, step=max(0, trainer.global_step - 1))
 
-    def _record_of(self, epoch: int, blocks: list[Any], taken: list[dict[str, Tensor]], ids: Tensor) -> ProbeRecord:
-        prefixes = [block.attention.spec.num_prefix for block in blocks]
-        layers = [
-            measure_places(seen, num_prefix=prefix, max_tokens=self.max_tokens, seed=self.seed)
-            for seen, prefix in zip(taken, prefixes, strict=True)
-        ]
+    def _record_of(self, epoch: int, blocks: Sequence[Any], taken: list[dict[str, Tensor]], ids: Tensor) -> ProbeRecord:
+        layers = measure_layers(blocks, taken, max_tokens=self.max_tokens, seed=self.seed)
         stats = {name: mean_and_std(layers, name) for name in MEASURES}
-        real = (taken[0]["lengths"] - prefixes[0]).numpy()
+        real = (taken[0]["lengths"] - blocks[0].attention.spec.num_prefix).numpy()
         sequences = len(real) // len(ids)  # of a sample; of pairs all first ones come first
         return ProbeRecord(
             epochs=np.array([epoch]),
@@ -138,14 +136,6 @@ def _first_samples(trainer: Trainer, count: int) -> Batch | None:
     with isolate_rng():
         probe: Batch = next(iter(DataLoader(loader.dataset, batch_size=count, collate_fn=loader.collate_fn)))
     return probe
-
-
-def _blocks(model: LightningModule) -> list[Any]:
-    """The encoder's blocks. Raises ValueError if the model has none."""
-    try:
-        return encoder_blocks(model)
-    except ValueError as error:
-        raise ValueError(f"sliceformer_lab.callbacks.record_spectrum: {error}; use callbacks=minimal") from error
 
 
 def _scalars(record: ProbeRecord) -> dict[str, float]:

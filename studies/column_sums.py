@@ -21,7 +21,7 @@ from torch import Tensor
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.commands.inspect.mixing import mixing
-from sliceformer_lab.measures.capture import encoder_blocks, evaluation_mode
+from sliceformer_lab.measures.capture import evaluation_mode
 from sliceformer_lab.measures.maps import tokens_read
 from sliceformer_lab.measures.statistics import student_half_width
 from sliceformer_lab.runs.commit import git_commit
@@ -48,7 +48,7 @@ def measured(model: TaskModule, batch: Batch, seed: int) -> dict[str, list[float
     Raises ValueError for a model without token maps.
     """
     generator = torch.Generator().manual_seed(seed)
-    blocks = encoder_blocks(model)
+    blocks = list(model.encoder.blocks)
     found: dict[str, list[float]] = {"deviation": [], "control": [], "tokens_read": []}
     with evaluation_mode(model), mixing(blocks) as calls:
         model(batch)

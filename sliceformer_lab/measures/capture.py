@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor, nn
-
-
-def encoder_blocks(model: nn.Module) -> list[Any]:
-    """The encoder's blocks. Raises ValueError if the model has none."""
-    blocks = getattr(getattr(model, "encoder", None), "blocks", None)
-    if not blocks:
-        raise ValueError(f"{type(model).__name__} has no encoder.blocks")
-    return list(blocks)
 
 
 @contextmanager
@@ -33,7 +25,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def record_blocks(blocks: list[Any]) -> Iterator[list[dict[str, Tensor]]]:
+def record_blocks(blocks: Sequence[Any]) -> Iterator[list[dict[str, Tensor]]]:
     """Records the next forward pass of every block: token matrices (B, N, C) by place, and the `lengths` (B,).
 
     Places are `before`, the block's input; `input`, the values of the attention; `output`, the mixed values; and

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -76,19 +77,22 @@ def measure_samples(
     return found
 
 
-def measure_places(
-    seen: Mapping[str, Tensor], *, num_prefix: int, max_tokens: int, seed: int
-) -> list[dict[str, Tensor]]:
-    """`measure_samples` at each of PLACES; `seen` holds token matrices (S, N, C) by place, and `lengths` (S,)."""
+def measure_layers(
+    blocks: Sequence[Any], taken: Sequence[Mapping[str, Tensor]], *, max_tokens: int, seed: int
+) -> list[list[dict[str, Tensor]]]:
+    """`measure_samples` of what `record_blocks` took of each block, at each of PLACES, without prefix tokens."""
     return [
-        measure_samples(
-            x,
-            seen["lengths"].clamp(max=x.shape[1]),  # the input may be a few inducing points, not the tokens
-            num_prefix=num_prefix,
-            max_tokens=max_tokens,
-            seed=seed,
-        )
-        for x in (seen[place] for place in PLACES)
+        [
+            measure_samples(
+                x,
+                seen["lengths"].clamp(max=x.shape[1]),  # the input may be a few inducing points, not the tokens
+                num_prefix=block.attention.spec.num_prefix,
+                max_tokens=max_tokens,
+                seed=seed,
+            )
+            for x in (seen[place] for place in PLACES)
+        ]
+        for block, seen in zip(blocks, taken, strict=True)
     ]
 
 

@@ -217,24 +217,3 @@ def test_scalars_reach_the_logger_and_a_picture_the_folder(trained: tuple[Path, 
     with Image.open(folder / "spectrum.png") as picture:
         assert min(picture.size) > 500
     assert not list(folder.glob("*.unfinished"))
-
-
-class Hidden(nn.Module):
-    """An encoder without `blocks`."""
-
-    def __init__(self, encoder: nn.Module) -> None:
-        super().__init__()
-        self.inner = encoder
-
-    def forward(self, inputs: Tensor, padding: Padding | None) -> Tensor:
-        tokens: Tensor = self.inner(inputs, padding)
-        return tokens
-
-
-def test_a_model_without_blocks_is_one_warning_and_trains(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    model = Model()
-    model.encoder = Hidden(model.encoder)
-    train(tmp_path, model, Data(), probe(tmp_path), epochs=2)
-    (warning,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert "Model has no encoder.blocks" in warning and "the run goes on" in warning
-    assert not (tmp_path / "spectrum.npz").exists()

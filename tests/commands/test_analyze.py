@@ -32,7 +32,7 @@ from sliceformer_lab.config.compose import compose_job, load_option
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.errors import DataError
-from sliceformer_lab.measures.capture import encoder_blocks, evaluation_mode, record_blocks
+from sliceformer_lab.measures.capture import evaluation_mode, record_blocks
 from sliceformer_lab.measures.probe_record import FORMS, MEASURES, PLACES, ProbeRecord
 from sliceformer_lab.measures.residual import relative_residual
 from sliceformer_lab.runs.controls import controls
@@ -139,7 +139,7 @@ def test_parts_are_switched_off_and_restored(study: Study) -> None:
     (group,) = study.groups
     source = group.sources[0]
     model = source.model("best")
-    blocks, (batch,) = encoder_blocks(model), group.batches(source, model, 3)
+    blocks, (batch,) = model.encoder.blocks, group.batches(source, model, 3)
     state = {name: value.clone() for name, value in model.state_dict().items()}
     with evaluation_mode(model):
         before = model(batch)
@@ -206,7 +206,7 @@ def test_residual_is_that_of_the_real_tokens_and_stays_below_the_bound(study: St
     source = group.sources[0]
     model = source.model("init")
     (batch,) = group.batches(source, model, 2)
-    with evaluation_mode(model), record_blocks(encoder_blocks(model)) as taken:
+    with evaluation_mode(model), record_blocks(model.encoder.blocks) as taken:
         model(batch)
     whole = table[(table["run"] == source.folder.name) & (table["checkpoint"] == "init")]
     whole = whole[whole["skip"] & whole["mlp"] & whole["norm"]].set_index("layer")["mean"]
@@ -248,7 +248,7 @@ def test_the_theorems_bound_is_left_out_where_values_are_lost(attention: str, ca
 
 def test_bound_is_the_theorems_for_known_weights(study: Study) -> None:
     model = next(source for source in study.groups[0].sources if source.attention == "csp").model("init")
-    blocks = encoder_blocks(model)
+    blocks = model.encoder.blocks
     with torch.no_grad():
         for block in blocks:
             block.attention.value.weight.copy_(0.5 * torch.eye(*block.attention.value.weight.shape))
@@ -297,7 +297,7 @@ def test_data_that_have_moved_are_found_where_the_option_says(tmp_path: Path) ->
 
 def real_tokens(model: Any, batch: Batch) -> list[int]:
     """The number of real tokens of each row, as the first block receives it."""
-    with evaluation_mode(model), record_blocks(encoder_blocks(model)) as taken:
+    with evaluation_mode(model), record_blocks(model.encoder.blocks) as taken:
         model(batch)
     seen = taken[0]
     assert all(not x[n:].any() for x, n in zip(seen["before"], seen["lengths"].tolist(), strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from sliceformer_lab.commands.inspect.panels import (
 )
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.option_types import Count
-from sliceformer_lab.measures.capture import encoder_blocks, evaluation_mode
+from sliceformer_lab.measures.capture import evaluation_mode
 from sliceformer_lab.measures.maps import (
     apart_on_grid,
     binned,
@@ -142,7 +142,7 @@ class ShowMaps(Analysis):
         """The values of every measure over samples, by layer, name and bin (0 without a histogram)."""
         found: dict[tuple[int, str, int], list[float]] = defaultdict(list)
         before: dict[int, Tensor] = {}  # the maps of the previous sample
-        blocks = encoder_blocks(opened.model)
+        blocks = opened.model.encoder.blocks
         name = f"{opened.source.label}\n{CHECKPOINT_TITLES[opened.checkpoint]}"
         is_new = all(key[0] != name for key in picture)
         for batch in group.batches(opened.source, opened.model, self.samples):
@@ -171,7 +171,7 @@ class ShowMaps(Analysis):
         return dict(found)
 
 
-def _each_sample(blocks: list[Any], batch: Batch, model: Any) -> Iterator[tuple[int, dict[int, Mixed]]]:
+def _each_sample(blocks: Sequence[Any], batch: Batch, model: Any) -> Iterator[tuple[int, dict[int, Mixed]]]:
     with evaluation_mode(model), mixing(blocks) as calls:
         model(batch)
     if calls:

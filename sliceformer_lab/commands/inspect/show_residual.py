@@ -29,7 +29,7 @@ from sliceformer_lab.commands.inspect.panels import (
 )
 from sliceformer_lab.commands.inspect.parts import ALL_PARTS, WHOLE, Parts, can_be_taken_apart, only_parts
 from sliceformer_lab.config.option_types import Count
-from sliceformer_lab.measures.capture import encoder_blocks, evaluation_mode, record_blocks
+from sliceformer_lab.measures.capture import evaluation_mode, record_blocks
 from sliceformer_lab.measures.residual import (
     centre_of,
     csp_bound_factor,
@@ -64,7 +64,7 @@ class ShowResidual(Analysis):
 
     def rows(self, group: Group, opened: Opened) -> Iterator[dict[str, Any]]:
         """A row for each layer, measure and combination of parts."""
-        blocks = encoder_blocks(opened.model)
+        blocks = opened.model.encoder.blocks
         for parts in ALL_PARTS if can_be_taken_apart(blocks) else [WHOLE]:
             with only_parts(blocks, parts):
                 samples = list(self._streams(group, opened))
@@ -107,7 +107,7 @@ class ShowResidual(Analysis):
 
     def _streams(self, group: Group, opened: Opened) -> Iterator[list[Tensor]]:
         """For every sample, its real tokens (n, C) before the first block and after each block."""
-        blocks = encoder_blocks(opened.model)
+        blocks = opened.model.encoder.blocks
         for batch in group.batches(opened.source, opened.model, self.samples):
             with evaluation_mode(opened.model), record_blocks(blocks) as taken:
                 opened.model(batch)

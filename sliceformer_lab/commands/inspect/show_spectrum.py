@@ -17,9 +17,9 @@ from sliceformer_lab.commands.inspect.base import Analysis
 from sliceformer_lab.commands.inspect.models import Group, Opened
 from sliceformer_lab.commands.inspect.panels import CHECKPOINT_TITLES, caption, draw_grid, styles, summary_table
 from sliceformer_lab.config.option_types import Count, Natural
-from sliceformer_lab.measures.capture import encoder_blocks, evaluation_mode, record_blocks
+from sliceformer_lab.measures.capture import evaluation_mode, record_blocks
 from sliceformer_lab.measures.plots import MIN_SINGULAR_VALUE, PLACES_SHOWN
-from sliceformer_lab.measures.probe import mean_and_std, measure_places
+from sliceformer_lab.measures.probe import mean_and_std, measure_layers
 from sliceformer_lab.measures.probe_record import FORMS, MEASURES, PLACES
 
 FORM_TITLES = {"raw": "raw", "mean_removed": "token mean removed", "profile_removed": "nearest $q a^T$ removed"}
@@ -85,22 +85,11 @@ class ShowSpectrum(Analysis):
 
     def measured(self, group: Group, opened: Opened) -> Layers:
         """The measures of every sample, [layer][place][measure] -> (S, F), the spectrum (S, F, R)."""
-        blocks = encoder_blocks(opened.model)
-        parts = []
+        blocks, parts = opened.model.encoder.blocks, []
         for batch in group.batches(opened.source, opened.model, self.samples):
             with evaluation_mode(opened.model), record_blocks(blocks) as taken:
                 opened.model(batch)
-            parts.append(
-                [
-                    measure_places(
-                        seen,
-                        num_prefix=block.attention.spec.num_prefix,
-                        max_tokens=self.max_tokens,
-                        seed=self.seed,
-                    )
-                    for block, seen in zip(blocks, taken, strict=True)
-                ]
-            )
+            parts.append(measure_layers(blocks, taken, max_tokens=self.max_tokens, seed=self.seed))
         return _joined(parts)
 
 
