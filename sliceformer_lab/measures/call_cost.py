@@ -6,21 +6,23 @@ import ctypes
 import gc
 import math
 import random
-import re
 import resource
 import sys
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from sliceformer_lab.runs.processes import proc_bytes
+
 MIN_TIMED_SECONDS = 5e-3  # faster calls are repeated and timed together
 MAX_REPEATS = 1000
-_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+CLEAR = Path("/proc/self/clear_refs")
 
 Call = Callable[[], object]
 Key = TypeVar("Key", bound=Hashable)
@@ -48,6 +50,12 @@ def in_turns(calls: Mapping[Key, Call], rounds: int, warmup: int, device: str) -
     finally:
         gc.enable()
     return found
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """Median, first and third quartile."""
+    q1, median, q3 = np.quantile(values, (0.25, 0.5, 0.75))
+    return float(median), float(q1), float(q3)
 
 
 def _seconds(call: Call, repeats: int, device: str) -> float:
@@ -94,20 +102,19 @@ def start_new_peak(device: str) -> int | None:
         return torch.cuda.memory_allocated()
     _release_freed_memory()
     try:
-        _CLEAR.write_text("5", encoding="ascii")
-        return _status("VmRSS")
+        CLEAR.write_text("5", encoding="ascii")
     except OSError:
         return None
+    return proc_bytes("VmRSS")
 
 
 def peak_memory(device: str) -> int:
     """The most bytes in use since `start_new_peak`, or since the process began: allocated on a GPU, else resident."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
-    try:
-        return _status("VmHWM")
-    except OSError:  # no Linux
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    if (resident := proc_bytes("VmHWM")) is not None:
+        return resident
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def peak_source(device: str) -> str:
@@ -115,14 +122,6 @@ def peak_source(device: str) -> str:
     if device == "cuda":
         return "CUDA allocator peak"
     return "unknown" if PeakMemory(device).peak is None else "growth of the resident set (VmHWM after clear_refs)"
-
-
-def _status(field: str) -> int:
-    """A field of /proc/self/status, in bytes."""
-    found = re.search(rf"^{field}:\s+(\d+) kB", _STATUS.read_text(encoding="ascii"), re.MULTILINE)
-    if found is None:
-        raise OSError(f"{_STATUS} has no {field}")
-    return 1024 * int(found[1])
 
 
 def _release_freed_memory() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -46,6 +47,13 @@ def num_cores() -> int:
     """Number of cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux; a job on a cluster has only some cores of the machine
     return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def proc_bytes(field: str, file: str = "/proc/self/status") -> int | None:
+    """A field of a file in /proc, of this process unless it names another one; None where Linux has no such field."""
+    path = Path(file)
+    found = re.search(rf"^{field}:\s+(\d+) kB", path.read_text(encoding="ascii"), re.M) if path.exists() else None
+    return None if found is None else 1024 * int(found[1])
 
 
 def process_start(process: int) -> str | None:

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.checked import RunPlan, check_config
-from sliceformer_lab.measures.call_cost import in_turns
+from sliceformer_lab.measures.call_cost import in_turns, quartiles
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.choices import device_of, with_choices
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
@@ -110,12 +109,8 @@ def time_in_turns(trainings: Mapping[str, TimedTraining]) -> dict[str, StepTime]
     slowest = max(in_turns({name: one.step for name, one in trainings.items()}, 1, 1, device).values())
     count = max(2, min(STEPS, int(MAX_ROUND_S / slowest[0])))
     found = in_turns({name: one.steps(count) for name, one in trainings.items()}, ROUNDS, 1, device)
-    return {name: _step_time([seconds / count for seconds in rounds]) for name, rounds in found.items()}
-
-
-def _step_time(seconds: list[float]) -> StepTime:
-    low, middle, high = np.quantile(seconds, [0.25, 0.5, 0.75])
-    return StepTime(float(middle), float((high - low) / middle))
+    times = {name: quartiles([seconds / count for seconds in rounds]) for name, rounds in found.items()}
+    return {name: StepTime(middle, (high - low) / middle) for name, (middle, low, high) in times.items()}
 
 
 def _load_endlessly(data: DataModule) -> Iterator[Batch]:

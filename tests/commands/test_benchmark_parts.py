@@ -20,7 +20,7 @@ from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOption
 from sliceformer_lab.commands.benchmark.comparisons import SpeedComparison, Variant, Workload, comparisons
 from sliceformer_lab.commands.benchmark.contest import run_contest
 from sliceformer_lab.commands.benchmark.process import ProcessEndedError, in_child
-from sliceformer_lab.commands.benchmark.rows import SpeedRow, quartiles, ratio_between, set_ratios
+from sliceformer_lab.commands.benchmark.rows import SpeedRow, ratio_between, set_ratios
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.measures import call_cost
 from sliceformer_lab.permute import available_backends, shift_sort
@@ -31,7 +31,7 @@ SPEC = LayerSpec(dim=16, num_heads=4, max_len=12)
 
 def row(name: str, rounds: list[float], **facts: object) -> SpeedRow:
     """A row of a layer at N=64, measured; `facts` in place of what is made up here."""
-    seconds, q1, q3 = quartiles(rounds) if rounds else (None, None, None)
+    seconds, q1, q3 = call_cost.quartiles(rounds) if rounds else (None, None, None)
     made = {"engine": "plain", "against": "mha (fused)", "parameters": 100, "peak_bytes": 1000}
     made |= {"seconds": seconds, "seconds_q1": q1, "seconds_q3": q3, "rounds": rounds, "saved_bytes_per_element": 4.0}
     return made_row(name, **{**made, **facts})

@@ -11,8 +11,8 @@ import torch
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
 from sliceformer_lab.commands.benchmark.comparisons import CUSTOM, SpeedComparison, Variant
 from sliceformer_lab.commands.benchmark.contenders import Contender, build
-from sliceformer_lab.commands.benchmark.rows import MODES, Engine, Mode, SpeedRow, quartiles
-from sliceformer_lab.measures.call_cost import PeakMemory, in_turns, operations, saved_bytes
+from sliceformer_lab.commands.benchmark.rows import MODES, Engine, Mode, SpeedRow
+from sliceformer_lab.measures.call_cost import PeakMemory, in_turns, operations, quartiles, saved_bytes
 from sliceformer_lab.measures.cost import count_cost
 
 UNCOUNTED = ("multi_head_attention", "varlen_attn")  # single operations whose cost is not counted

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-import re
 import resource
 import signal
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
-from sliceformer_lab.runs.processes import end_with_parent
+from sliceformer_lab.runs.processes import end_with_parent, proc_bytes
 
 SHARE_OF_MEMORY = 0.9  # of the free memory when the process starts
 PRELOADED = ["sliceformer_lab.commands.benchmark.contest"]  # imported once by the fork server
@@ -68,14 +66,7 @@ def _send_result(
 
 
 def _limit_memory() -> None:
-    free, held = _kilobytes("/proc/meminfo", "MemAvailable"), _kilobytes("/proc/self/status", "VmData")
+    free, held = proc_bytes("MemAvailable", "/proc/meminfo"), proc_bytes("VmData")
     if free is not None and held is not None:
-        allowed = 1024 * (held + int(SHARE_OF_MEMORY * free))
+        allowed = held + int(SHARE_OF_MEMORY * free)
         resource.setrlimit(resource.RLIMIT_DATA, (allowed, resource.getrlimit(resource.RLIMIT_DATA)[1]))
-
-
-def _kilobytes(file: str, field: str) -> int | None:
-    """A field of a /proc file in kB; None without the file or field."""
-    path = Path(file)
-    found = re.search(rf"^{field}:\s+(\d+) kB", path.read_text(encoding="ascii"), re.M) if path.exists() else None
-    return None if found is None else int(found[1])

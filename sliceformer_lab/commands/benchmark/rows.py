@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import numpy as np
+from sliceformer_lab.measures.call_cost import quartiles
 
 Mode = Literal["inference", "training"]
 MODES: tuple[Mode, ...] = ("inference", "training")
@@ -59,12 +59,6 @@ class SpeedRow:
     def place(self) -> tuple[Any, ...]:
         """The columns that two rows must share to be compared."""
         return (self.workload, self.tokens, self.batch, self.channels, self.mode)
-
-
-def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    """Median, first and third quartile."""
-    q1, median, q3 = np.quantile(values, (0.25, 0.5, 0.75))
-    return float(median), float(q1), float(q3)
 
 
 def ratio_between(row: SpeedRow, other: SpeedRow) -> tuple[float, float, float]:
