@@ -171,6 +171,11 @@ def digest_of(path: Path) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
+def digest_of_json(value: object) -> str:
+    """sha256 of a value as JSON, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
 def write_text(path: Path, text: str) -> None:
     """Writes a whole text file or nothing."""
     with whole_file(path) as unfinished:

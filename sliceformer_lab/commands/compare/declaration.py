@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 import re
@@ -18,6 +17,7 @@ from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.measures.metric_scale import factor_of, less_is_better
 from sliceformer_lab.measures.statistics import Estimate, seeds_needed, smallest_difference
 from sliceformer_lab.runs.commit import git_commit
+from sliceformer_lab.runs.files import digest_of, digest_of_json
 from sliceformer_lab.runs.recorded_plan import record_plan
 
 PROTOCOL = 2  # of declarations; folders of another protocol are refused
@@ -80,8 +80,7 @@ def declare(
         "options": json.loads(json.dumps(chosen)),
         **facts_of_rows,
     }
-    content = json.dumps([facts, dict(operators)], sort_keys=True)
-    digest = hashlib.sha256(content.encode()).hexdigest()[:12]
+    digest = digest_of_json([facts, dict(operators)])[:12]
     now = datetime.now().astimezone().isoformat(timespec="seconds")
     of_this_start = {"digest": digest, "time": now, "commit": git_commit()}
     return record_plan(folder / f"{word}.json", facts, of_this_start, operators)
@@ -89,15 +88,14 @@ def declare(
 
 def operator_digest(node: Mapping[str, Any]) -> str:
     """sha256 of an attention's node and of the files of its classes; a folder of runs goes on with the same only."""
-    content = json.dumps([node, source_digests(node)], sort_keys=True)
-    return hashlib.sha256(content.encode()).hexdigest()
+    return digest_of_json([node, source_digests(node)])
 
 
 def source_digests(node: Mapping[str, Any]) -> dict[str, str]:
     """sha256 of the files of an attention's classes by module, without the one that all attentions share."""
     kinds = {kind for layer in attention_nodes(node) for kind in layer.target.__mro__ if issubclass(kind, Attention)}
     files = {kind.__module__: inspect.getfile(kind) for kind in kinds - {Attention}}
-    return {module: hashlib.sha256(Path(file).read_bytes()).hexdigest() for module, file in sorted(files.items())}
+    return {module: digest_of(Path(file)) for module, file in sorted(files.items())}
 
 
 def seeds_warning(options: CompareOptions) -> str | None:

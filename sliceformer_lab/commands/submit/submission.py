@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.schema import allowed_too
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.commit import git_commit
-from sliceformer_lab.runs.files import write_text
+from sliceformer_lab.runs.files import digest_of_json, write_text
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.sweeps.queue import Launcher
 
@@ -73,8 +72,7 @@ def submit(options: SubmitOptions, launcher: Launcher) -> Line:
 
 def digest_line(line: Mapping[str, Any]) -> str:
     """Of all that is in a line, without the digest itself: a line that was edited has another one."""
-    content = {key: value for key, value in line.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return digest_of_json({key: value for key, value in line.items() if key != "digest"})
 
 
 def differences(line: Mapping[str, Any], again: Mapping[str, Any]) -> list[tuple[str, str, str, bool]]:
@@ -83,7 +81,7 @@ def differences(line: Mapping[str, Any], again: Mapping[str, Any]) -> list[tuple
     Sources, data, rules and options must be equal; scores and the exponent of time may differ as two machines do.
     """
     found = [
-        (subject, _short(line[subject]), _short(again[subject]), line[subject] == again[subject])
+        (subject, *(digest_of_json(one[subject])[:12] for one in (line, again)), line[subject] == again[subject])
         for subject in ("node", "sources", "rules", "data")
     ]
     numbers = [
@@ -135,8 +133,3 @@ def _close(one: float | None, other: float | None, most: float) -> bool:
 
 def _number(value: float | None) -> str:
     return "none" if value is None else f"{value:.3f}"
-
-
-def _short(value: Mapping[str, Any] | Sequence[Any]) -> str:
-    """The beginning of the digest of a value."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
