@@ -35,9 +35,9 @@ class Interval:
     how: str
 
 
-def student_half_width(std: np.ndarray | float, count: np.ndarray | int, level: float = LEVEL) -> np.ndarray:
+def student_half_width(std: np.ndarray | float, count: np.ndarray | int) -> np.ndarray:
     """Half of Student's 95 % interval of a mean from the standard deviation (n - 1) of `count` values; NaN for one."""
-    half: np.ndarray = stats.t.ppf(1 - level / 2, np.asarray(count) - 1) * std / np.sqrt(count)
+    half: np.ndarray = stats.t.ppf(1 - LEVEL / 2, np.asarray(count) - 1) * std / np.sqrt(count)
     return half
 
 
@@ -211,7 +211,7 @@ def seeds_needed(num_tests: int, spreads: float) -> int:
     )
 
 
-def sign_flip_test(differences: Values, seed: int = 0) -> float:
+def sign_flip_test(differences: Values) -> float:
     """Two-sided p value of Fisher's permutation test of the mean of paired differences (S,) under random signs.
 
     Exact with all 2**S signs for up to 20 pairs; more pairs use 100,000 random signs. Raises ValueError without pairs.
@@ -221,7 +221,7 @@ def sign_flip_test(differences: Values, seed: int = 0) -> float:
     if not count:
         raise ValueError("a paired test needs at least one pair")
     if count > MAX_EXACT_PAIRS:
-        signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(FLIPS, count))
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(FLIPS, count))
         return float((1 + _as_extreme(signs @ values, values).sum()) / (1 + FLIPS))
     sums = values[:1]  # keeps the sign of the first value, because flipping all signs changes no absolute value
     for value in values[1:]:

@@ -127,7 +127,7 @@ class RunRecord:
         """The finite number at a path in the summary, or None."""
         value: Any = self.summary
         for key in path:
-            value = _mapping(value).get(key)
+            value = value.get(key) if isinstance(value, Mapping) else None
         return _number(value)
 
 
@@ -227,10 +227,6 @@ def moment(text: object) -> float:
         return datetime.fromisoformat(str(text)).timestamp()
     except (ValueError, OverflowError, OSError):
         return -math.inf
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    return dict(value) if isinstance(value, Mapping) else {}
 
 
 def _number(value: object) -> float | None:

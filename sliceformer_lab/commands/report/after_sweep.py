@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from sliceformer_lab.commands.report.report_options import ReportOptions
@@ -26,7 +24,7 @@ def report_sweep(sweep: Sweep) -> None:
 
 
 def _log_comparison(sweep: Sweep) -> None:
-    logger = _logger([sweep.place(job) for job in sweep.jobs])
+    logger = _logger(sweep)
     if logger is None:
         return
     from sliceformer_lab.commands.report.write_report import send_comparison
@@ -38,13 +36,13 @@ def _log_comparison(sweep: Sweep) -> None:
     print(message)  # noqa: T201
 
 
-def _logger(folders: Iterable[Path]) -> dict[str, Any] | None:
-    """The options of the jobs' W&B logger; None if no started job has one."""
-    for folder in folders:
+def _logger(sweep: Sweep) -> dict[str, Any] | None:
+    """The node of the jobs' W&B logger; None if no started job has one."""
+    for job in sweep.jobs:
         try:
-            node = read_config(folder).get("logger")
+            node = read_config(sweep.place(job)).get("logger")
         except RunFolderError:
             continue
         if is_wandb(node):
-            return {key: value for key, value in node.items() if key != "_target_"}
+            return node
     return None
