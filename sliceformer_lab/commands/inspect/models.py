@@ -18,10 +18,10 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.commands.inspect.inspect_options import Checkpoint, InspectOptions
 from sliceformer_lab.config.checked import RunPlan, check_config
 from sliceformer_lab.config.compose import load_option
-from sliceformer_lab.errors import DataError, LabError, RunFolderError
+from sliceformer_lab.errors import DataError, LabError
 from sliceformer_lab.runs.collect import Collection, RunRecord, collect
 from sliceformer_lab.runs.controls import controls, is_control
-from sliceformer_lab.runs.folder import checkpoint_file, load_weights, read_config, scored_checkpoint
+from sliceformer_lab.runs.folder import load_weights, read_config, scored_checkpoint
 from sliceformer_lab.runs.groups import Table, tables
 from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.training.build import build_data, build_task
@@ -57,19 +57,10 @@ class Source:
             task = build_task(self.plan, build_data(self.plan).spec)
             if checkpoint == "init":
                 task.initialise()
-        if checkpoint != "init":
-            load_weights(task, self._weights(checkpoint))
+        if checkpoint != "init" and self.folder is not None:  # controls have no other
+            selection = self.plan.selection if checkpoint == "best" else "last"
+            load_weights(task, scored_checkpoint(selection, self.folder))
         return task.eval()
-
-    def _weights(self, checkpoint: Checkpoint) -> Path:
-        if self.folder is None:
-            raise RunFolderError(f"{self.name} has no {checkpoint} checkpoint")
-        if checkpoint == "best":
-            return scored_checkpoint(self.plan.selection, self.folder)
-        file = checkpoint_file(self.folder, checkpoint)
-        if file is None:
-            raise RunFolderError(f"{self.folder} has no checkpoints/{checkpoint}.ckpt")
-        return file
 
 
 @dataclass(frozen=True)
