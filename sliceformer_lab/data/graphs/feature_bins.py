@@ -84,11 +84,15 @@ def with_bins(
     splits: Mapping[Stage, GraphSplit], node_values: Sequence[int], edge_values: Sequence[int]
 ) -> Mapping[Stage, GraphSplit]:
     """The splits with the bins of the training graphs, where features have many values."""
-    if max(*node_values, *edge_values) <= MAX_VALUES:
+    if max((*node_values, *edge_values), default=0) <= MAX_VALUES:
         return splits
-    store, trains = splits["train"].store, np.zeros(len(splits["train"].store), dtype=bool)
+    store = splits["train"].store
+    trains = np.zeros(len(store.targets), dtype=bool)
     trains[splits["train"].rows] = True
     nodes = store.parts["nodes"][np.repeat(trains, np.diff(store.node_offsets))]
     edges = store.parts["edge_features"][np.repeat(trains, np.diff(store.edge_offsets))]
-    bins = {"node_bins": bins_of(nodes, node_values), "edge_bins": bins_of(edges, edge_values)}
-    return {stage: BinnedSplit(split.store, rows=split.rows, **bins) for stage, split in splits.items()}
+    node_bins, edge_bins = bins_of(nodes, node_values), bins_of(edges, edge_values)
+    return {
+        stage: BinnedSplit(split.store, rows=split.rows, node_bins=node_bins, edge_bins=edge_bins)
+        for stage, split in splits.items()
+    }
