@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sliceformer_lab.data.download import lock_preparation
+from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.files import digest_of, write_json
 
 CACHE_VERSION = 2  # of the layout of the files; folders of another version are made again
@@ -32,16 +33,21 @@ def cached_folder(
     `key` holds everything that decides the content, as plain values; of a Path, the bytes of its file count. `build`
     works in `<folder>.unfinished`. A build that `continues` finds there the files of one that failed or was stopped;
     without it, they are deleted. A folder of another version, or with a file missing or changed, is made again.
-    Raises DataError if `parent` is not writable.
+    Raises DataError if `parent` is not writable, or if a file of the key changes during the build.
     """
-    text = json.dumps({"cache_version": CACHE_VERSION, **key}, default=lambda file: file_digest(file, parent))
-    key = json.loads(text)  # as it reads back from the manifest
-    folder = parent / f"{name}-{_key_digest(key)}"
-    if is_complete(folder, key):
+    known = _with_digests(key, parent)
+    folder = parent / f"{name}-{_key_digest(known)}"
+    if is_complete(folder, known):
         return folder
+
+    def build_of_these(unfinished: Path) -> None:
+        build(unfinished)
+        if _with_digests(key, parent) != known:
+            raise DataError(f"the files of {name} have changed while they were read; start again")
+
     with lock_preparation(parent):
-        if not is_complete(folder, key):  # another process may have made it meanwhile
-            _make(folder, key, build, continues)
+        if not is_complete(folder, known):  # another process may have made it meanwhile
+            _make(folder, known, build_of_these, continues)
     return folder
 
 
@@ -110,6 +116,13 @@ def is_complete(folder: Path, key: Mapping[str, Any]) -> bool:
         )
     except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def _with_digests(key: Mapping[str, Any], parent: Path) -> dict[str, Any]:
+    """A key as it reads back from the manifest, with digests of the files."""
+    text = json.dumps({"cache_version": CACHE_VERSION, **key}, default=lambda file: file_digest(file, parent))
+    found: dict[str, Any] = json.loads(text)
+    return found
 
 
 def _make(folder: Path, key: Mapping[str, Any], build: Callable[[Path], None], continues: bool) -> None:

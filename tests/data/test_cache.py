@@ -157,6 +157,24 @@ def test_a_folder_is_known_by_the_content_of_its_files(tmp_path: Path) -> None:
     assert content_digest(cached_folder(tmp_path, "other", KEY, changed)) != content_digest(folders["one"])
 
 
+def test_a_file_that_changes_while_it_is_read_makes_no_cache(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("pos neg")
+
+    def copied(folder: Path) -> None:
+        shutil.copy(file, folder / "words.txt")
+
+    def edited_and_copied(folder: Path) -> None:
+        file.write_text("neg pos")
+        copied(folder)
+
+    with pytest.raises(DataError, match="the files of set have changed while they were read; start again"):
+        cached_folder(tmp_path / "parent", "set", {"files": by_name([file])}, edited_and_copied)
+    file.write_text("pos neg")
+    folder = cached_folder(tmp_path / "parent", "set", {"files": by_name([file])}, copied)
+    assert (folder / "words.txt").read_text() == "pos neg"
+
+
 def test_the_digest_of_a_large_file_is_remembered_until_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
