@@ -267,3 +267,17 @@ def test_an_edited_file_of_a_set_of_torch_geometric_is_read_again(
     after = task_modules.ready(task, tmp_path)
     assert after.content_sha256() != before.content_sha256()
     assert task_modules.ready(task, tmp_path).content_sha256() == after.content_sha256()
+
+
+def test_a_checkpoint_is_used_with_no_graphs_whose_numbers_stand_for_other_values(tmp_path: Path) -> None:
+    numbers = torch.arange(600, dtype=torch.float32).reshape(300, 2)
+    few = _superpixels(tmp_path / "few", numbers % 5, numbers % 5)
+    other = _superpixels(tmp_path / "other", numbers % 5 * 2, numbers % 5)
+    many = _superpixels(tmp_path / "many", numbers, numbers)
+    fold = library("pyg", tmp_path / "many", dataset="MNISTSuperpixels", name=None, val_fraction=0.2)
+    for data in (few, many):
+        data.check_token_ids(data.state_dict())
+    few.check_token_ids({})  # of a run of an earlier version
+    for data, state in ((few, other.state_dict()), (other, few.state_dict()), (fold, many.state_dict()), (many, {})):
+        with pytest.raises(DataError, match="its features have other values than those that the checkpoint was"):
+            data.check_token_ids(state)

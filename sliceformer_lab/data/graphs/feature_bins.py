@@ -2,7 +2,8 @@
 
 # No `from __future__ import annotations` in data modules; `data.base` says why.
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -24,6 +25,7 @@ class Encoded:
 
     values: tuple[int, ...]  # how many each feature has
     numbers: np.ndarray  # (n, F) uint8, or int32 if a feature has more than MAX_VALUES
+    digest: str  # of what each number stands for
 
     @classmethod
     def of(cls, parts: Sequence[np.ndarray]) -> Self:
@@ -31,11 +33,20 @@ class Encoded:
         every = np.concatenate(parts)
         one_hot = every.shape[1] > 1 and every.shape[1] <= MAX_VALUES and bool(((every == 0) | (every == 1)).all())
         if one_hot and bool((every.sum(axis=1) == 1).all()):
-            return cls((every.shape[1],), every.argmax(axis=1).astype(np.uint8)[:, None])
+            return cls((every.shape[1],), every.argmax(axis=1).astype(np.uint8)[:, None], "one-hot")
         columns = [np.unique(column, return_inverse=True) for column in every.T]
         values = tuple(len(found) for found, _ in columns)
         kind = np.uint8 if max(values) <= MAX_VALUES else np.int32
-        return cls(values, np.stack([numbers.reshape(-1) for _, numbers in columns], axis=1).astype(kind))
+        numbers = np.stack([found.reshape(-1) for _, found in columns], axis=1).astype(kind)
+        return cls(values, numbers, digest_of_arrays(found.astype(np.float64) for found, _ in columns))
+
+
+def digest_of_arrays(arrays: Iterable[np.ndarray]) -> str:
+    """sha256 of the sizes and values of arrays."""
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(f"{array.shape}".encode() + array.tobytes())
+    return found.hexdigest()
 
 
 def num_read(values: int) -> int:
@@ -71,6 +82,11 @@ class BinnedSplit(GraphSplit):
 
     node_bins: Bins = field(kw_only=True)
     edge_bins: Bins = field(kw_only=True)
+
+    @property
+    def digest_of_bins(self) -> str:
+        """sha256 of the bin of each value."""
+        return digest_of_arrays([*self.node_bins.values(), *self.edge_bins.values()])
 
     def collate(self, graphs: Sequence[Graph]) -> Batch:
         return super().collate([self._read(graph) for graph in graphs])

@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from http.client import HTTPException
@@ -14,7 +14,7 @@ import torch
 
 from sliceformer_lab.config.option_types import Count, Fraction, Natural
 from sliceformer_lab.data.graphs.base import GraphEntry, Result
-from sliceformer_lab.data.graphs.feature_bins import Encoded, num_read, with_bins
+from sliceformer_lab.data.graphs.feature_bins import BinnedSplit, Encoded, num_read, with_bins
 from sliceformer_lab.data.graphs.pyg_files import PygFiles
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore, NodeLimit
 from sliceformer_lab.data.library_sets import LibraryData, unread_set
@@ -74,7 +74,7 @@ class PygData(PygFiles, LibraryData):
     def source(self) -> dict[str, Any]:
         chosen = None if self.targets is None else list(self.targets)
         named = {"dataset": self.dataset, "name": self.name, "options": self.options, "targets": chosen}
-        return named | {"split_by": self._split_option, "bins": "of a split", "files": self.stamps()}
+        return named | {"split_by": self._split_option, "bins": "by split", "files": self.stamps()}
 
     def split(self, store: GraphStore, rows: np.ndarray) -> GraphSplit:
         """Classes are kept as the only target of a graph."""
@@ -85,6 +85,24 @@ class PygData(PygFiles, LibraryData):
     def make_splits(self) -> dict[Stage, Split]:
         splits = cast(dict[Stage, GraphSplit], super().make_splits())
         return dict(with_bins(splits, self._recorded["node_values"], self._recorded["edge_values"]))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The part of the data that a checkpoint keeps."""
+        return super().state_dict() | {"features": self._numbered}
+
+    def check_token_ids(self, state_dict: Mapping[str, Any]) -> None:
+        if state_dict.get("features", self._recorded["numbered"]) != self._numbered:  # which the first runs have not
+            raise DataError(
+                f"data.dataset={self.dataset}: its features have other values than those that the checkpoint was "
+                "trained on, or other bins; use the same files and splits"
+            )
+
+    @property
+    def _numbered(self) -> list[str]:
+        """What the numbers of features stand for, by digests."""
+        self.setup()
+        train = self.splits["train"]
+        return [*self._recorded["numbered"], *([train.digest_of_bins] if isinstance(train, BinnedSplit) else [])]
 
     @cached_property
     def _recorded(self) -> dict[str, Any]:
@@ -102,6 +120,7 @@ class PygData(PygFiles, LibraryData):
         nodes = Encoded.of([_nodes_of(graph) for *_, graph in graphs])
         edges = Encoded.of([_edges_of(graph) for *_, graph in graphs])
         self._sizes |= {"node_values": list(nodes.values), "edge_values": list(edges.values)}
+        self._sizes["numbered"] = [nodes.digest, edges.digest]
         first_node = np.cumsum([0, *(graph.num_nodes for *_, graph in graphs)])
         first_edge = np.cumsum([0, *(graph.edge_index.shape[1] for *_, graph in graphs)])
         for row, (stage, number, graph) in enumerate(graphs):
