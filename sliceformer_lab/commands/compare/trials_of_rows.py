@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -110,17 +111,16 @@ def record_of(folder: Path) -> RunRecord | None:
 def check_one_data(folder: Path) -> None:
     """Raises DataError if two runs in a folder with one split seed have different examples, as if the data changed."""
     first: dict[tuple[Any, str], RunRecord] = {}
-    for place in sorted(folder.iterdir()):
-        run = record_of(place)
-        for split in () if run is None else NAMES:
-            if (digest := run.split_digest(split)) is None:
-                continue
-            other = first.setdefault((run.unit[1], split), run)
-            if other.split_digest(split) != digest:
-                raise DataError(
-                    f"{other.name} and {run.name} in {folder} differ in {describe_splits([split])}, so they are not "
-                    "compared; put the data back and delete the runs on others, or choose another folder="
-                )
+    runs = [one for place in sorted(folder.iterdir()) if (one := record_of(place)) is not None]
+    for run, split in product(runs, NAMES):
+        if (digest := run.split_digest(split)) is None:
+            continue
+        other = first.setdefault((run.unit[1], split), run)
+        if other.split_digest(split) != digest:
+            raise DataError(
+                f"{other.name} and {run.name} in {folder} differ in {describe_splits([split])}, so they are not "
+                "compared; put the data back and delete the runs on others, or choose another folder="
+            )
 
 
 def best_way(folder: Path, row: ComparedRow, point: Point, wanted: Goal) -> tuple[tuple[str, ...], dict[str, float]]:
