@@ -260,6 +260,8 @@ def test_a_checkpoint_keeps_its_tokenizer_and_refuses_another(root: Path, tmp_pa
     (folder / "tokenizer.json").write_text((folder / "tokenizer.json").read_text().replace("film", "mlif"))
     with pytest.raises(DataError, match=rf"another tokenizer \(.*\) than that in {folder} "):
         load_run(folder).predict("a film")
+    assert main(["export", f"resume={folder}", "format=safetensors"]) == 1
+    assert not (folder / "export" / "safetensors").exists()
 
 
 # tables
