@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from support import official_files
 from support.golden_files import file_names, load
-from support.plans import prepared
+from support.plans import built_data, prepared
 
-from sliceformer_lab.config.schema import ConfigError, build_object
+from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.parallel import Pace, in_order
 from sliceformer_lab.data.sequences.base import SequenceSplit
 from sliceformer_lab.data.sequences.expressions import MAX_DEPTH, VOCABULARY, distinct, draw, ids_of, value_of
@@ -121,9 +121,8 @@ def test_a_seed_always_gives_these_expressions() -> None:
 
 
 def test_limits_without_a_length_between_them_are_refused(tmp_path: Path) -> None:
-    node = {"_target_": "sliceformer_lab.data.sequences.listops.ListOps", "root": str(tmp_path)}
     with pytest.raises(ConfigError, match="data: min_len=50 and max_len=51 leave no length between them"):
-        build_object(node | {"min_len": 50, "max_len": 51}, where="data")
+        built_data("sequences.listops.ListOps", root=str(tmp_path), min_len=50, max_len=51)
 
 
 def test_too_many_expressions_are_refused_in_one_sentence(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 from support import official_files
-from support.plans import prepared, small_task
+from support.plans import built_data, prepared, small_task
 from torch import Tensor
 from torch.testing import assert_close
 
-from sliceformer_lab.config.schema import ConfigError, build_object
+from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.pickles import load_arrays
 from sliceformer_lab.data.sequences.pixels import LRAImage, grey
 
@@ -94,6 +94,5 @@ def model(root: Path, pixels: str = "tokens") -> Any:
 
 
 def test_more_pixels_than_an_image_has_are_refused(root: Path) -> None:
-    node = {"_target_": "sliceformer_lab.data.sequences.pixels.LRAImage", "root": str(root), "max_len": 1025}
     with pytest.raises(ConfigError, match=r"data.max_len: given 1025"):
-        build_object(node, where="data")
+        built_data("sequences.pixels.LRAImage", root=str(root), max_len=1025)

@@ -303,7 +303,8 @@ class SeriesData(BucketedData, OwnData):
         if (infinite := np.isinf(values).any(axis=1)).any():
             raise DataError(f"the series has an infinite value in step {int(infinite.argmax()) + 1}")
         coding = self.coding
-        coding.check(values)
+        if values.shape[1] != coding.channels:
+            raise DataError(f"it has {values.shape[1]} channels, and the model was trained on {coding.channels}")
         return coding.patches(values)
 
     def collate(self, encoded: Sequence[Any]) -> Batch:

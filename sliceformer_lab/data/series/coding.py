@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from sliceformer_lab.data.series.table_form import TableLayout
-from sliceformer_lab.errors import DataError, RunFolderError
+from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.files import write_json
 
 CODING_FILE = "series.json"  # in a run folder
@@ -70,11 +70,6 @@ class SeriesCoding:
         if self.marks_gaps:
             scaled = np.concatenate([scaled, observed.astype(np.float32)], axis=1)
         return np.asarray(scaled, dtype=np.float32)
-
-    def check(self, values: np.ndarray) -> None:
-        """Raises DataError for a series with other channels than those of training."""
-        if values.shape[1] != self.channels:
-            raise DataError(f"it has {values.shape[1]} channels, and the model was trained on {self.channels}")
 
     def write(self, folder: Path) -> None:
         """Write it into a run folder."""

@@ -1,4 +1,4 @@
-"""Loaders replay a pass from (seed, optimizer step): after a resume, with any workers, in any number of processes."""
+"""Loaders replay a pass from (seed, optimizer step): with any workers, in any number of processes."""
 
 from __future__ import annotations
 
@@ -71,13 +71,6 @@ def trainer(root: Path, **options: Any) -> pl.Trainer:
     )
 
 
-def train(root: Path, epochs: int, resume: Path | None = None, **options: Any) -> tuple[Recorder, pl.Trainer]:
-    torch.manual_seed(0)
-    model, run = Recorder(), trainer(root, max_epochs=epochs)
-    run.fit(model, datamodule=cifar(root, seed=5, **options), ckpt_path=resume)
-    return model, run
-
-
 def passes(data: CIFAR10, stage: str = "train") -> list[Batch]:
     data.setup()
     return list(loader(data, stage))
@@ -93,17 +86,9 @@ def assert_same(a: list[tuple[Tensor, Tensor]], b: list[tuple[Tensor, Tensor]]) 
         assert torch.equal(ids_a, ids_b) and torch.equal(inputs_a, inputs_b)
 
 
-def test_resumed_run_sees_the_batches_of_a_run_never_stopped(root: Path) -> None:
-    whole, _ = train(root, epochs=2, num_workers=2)
-    _, stopped = train(root, epochs=1, num_workers=2)
-    stopped.save_checkpoint(root / "last.ckpt")
-    resumed, _ = train(root, epochs=2, resume=root / "last.ckpt", num_workers=2)
-    steps = len(whole.given) // 2
-    assert_same(whole.given[steps:], resumed.given)
-
-
 def test_epochs_differ_in_order_and_augmentation(root: Path) -> None:
-    model, _ = train(root, epochs=2)
+    model = Recorder()
+    trainer(root, max_epochs=2).fit(model, datamodule=cifar(root))
     first, second = model.given[: len(model.given) // 2], model.given[len(model.given) // 2 :]
     order = [torch.cat([ids for ids, _ in epoch]) for epoch in (first, second)]
     assert order[0].sort().values.equal(order[1].sort().values) and not order[0].equal(order[1])
