@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -107,6 +108,14 @@ def pictures(folder: Path, **options: Any) -> ImageFolder:
     return ImageFolder(root=str(folder), **options)
 
 
+def save_by_turns(folder: Path, given: Sequence[Image.Image], ending: str = "png") -> None:
+    """Saves every other picture in the first of two classes."""
+    for name in "01":
+        (folder / name).mkdir(parents=True)
+    for i, picture in enumerate(given):
+        picture.save(folder / str(i % 2) / f"{i}.{ending}")
+
+
 def all_inputs(data: ImageData) -> torch.Tensor:
     data.setup()
     return torch.cat([batch.inputs for loader in data.val_dataloader() for batch in loader])
@@ -114,11 +123,9 @@ def all_inputs(data: ImageData) -> torch.Tensor:
 
 def test_size_and_mirroring_follow_from_the_pictures(tmp_path: Path) -> None:
     for name, size, grey in (("grey", 29, True), ("coloured", 50, False), ("large", 300, False)):
-        for i in range(12):
-            square = Image.linear_gradient("L").resize((size, size + 20))
-            path = tmp_path / name / str(i % 2) / f"{i}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            (square if grey else Image.merge("RGB", (square, ImageOps.mirror(square), square.rotate(90)))).save(path)
+        square = Image.linear_gradient("L").resize((size, size + 20))
+        coloured = Image.merge("RGB", (square, ImageOps.mirror(square), square.rotate(90)))
+        save_by_turns(tmp_path / name, [square if grey else coloured] * 12)
     found = {}
     for name in ("grey", "coloured", "large"):
         data = pictures(tmp_path / name, val_fraction=0.2, test_fraction=0.2)
@@ -134,10 +141,8 @@ def test_size_and_mirroring_follow_from_the_pictures(tmp_path: Path) -> None:
 
 
 def test_only_mirroring_mirrors(tmp_path: Path) -> None:
-    for i in range(4):
-        path = tmp_path / "set" / str(i % 2) / f"{i}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.tile(np.arange(0, 256, 16, dtype=np.uint8), (16, 1))).save(path)  # bright on the right
+    bright_on_the_right = Image.fromarray(np.tile(np.arange(0, 256, 16, dtype=np.uint8), (16, 1)))
+    save_by_turns(tmp_path / "set", [bright_on_the_right] * 4)
     for mirror, kinds in ((True, {True, False}), (False, {True})):
         data = pictures(tmp_path / "set", mirror=mirror, smallest_crop=1.0, val_fraction=0.0, test_fraction=0.0)
         data.setup()
@@ -166,10 +171,7 @@ def test_decoded_pictures_stay_in_memory_and_equal_those_from_files(
 
 
 def test_larger_pictures_are_reduced_to_twice_the_size_of_the_input(tmp_path: Path) -> None:
-    for i in range(6):
-        path = tmp_path / "set" / str(i % 2) / f"{i}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.radial_gradient("L").resize((200, 120)).convert("RGB").save(path)
+    save_by_turns(tmp_path / "set", [Image.radial_gradient("L").resize((200, 120)).convert("RGB")] * 6, "jpg")
     reduced = pictures(tmp_path / "set", image_size=16, val_fraction=0.3, test_fraction=0.3)
     whole = pictures(tmp_path / "set", image_size=16, val_fraction=0.3, test_fraction=0.3, memory=0.0)
     torch.testing.assert_close(all_inputs(reduced), all_inputs(whole), rtol=0, atol=0.1)  # in standard deviations
@@ -186,12 +188,9 @@ def test_a_picture_given_by_its_file_is_prepared_as_in_training(
     ending: str, sides: tuple[int, int], image_size: int, tmp_path: Path
 ) -> None:
     rng = np.random.default_rng(0)
-    for i in range(6):
-        path = tmp_path / "set" / str(i % 2) / f"{i}.{ending}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        picture = Image.fromarray(rng.integers(0, 256, (*sides, 3), dtype=np.uint8))
-        with_palette = picture.quantize(32, Image.Quantize.FASTOCTREE)
-        (picture if ending == "jpg" else with_palette).save(path)
+    noise = [Image.fromarray(rng.integers(0, 256, (*sides, 3), dtype=np.uint8)) for _ in range(6)]
+    with_palette = [picture.quantize(32, Image.Quantize.FASTOCTREE) for picture in noise]
+    save_by_turns(tmp_path / "set", noise if ending == "jpg" else with_palette, ending)
     data = pictures(tmp_path / "set", image_size=image_size, val_fraction=0.3, test_fraction=0.3)
     kept = all_inputs(data)
     files = [tmp_path / "set" / place for place in data.places("val", range(len(kept)))]

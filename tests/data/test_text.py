@@ -18,7 +18,6 @@ from support.runs import small_config
 from support.task_modules import ready
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.sequences.imdb import IMDB, LRAText, Reviews
 from sliceformer_lab.data.sequences.text import TextData
@@ -26,8 +25,6 @@ from sliceformer_lab.data.sequences.text_csv import TextCSV
 from sliceformer_lab.data.sequences.tokenizer import SPECIALS, ByteTokenizer, PieceTokenizer, load_pieces, pieces_for
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.folder import read_summary
-from sliceformer_lab.training.build import build_data
-from sliceformer_lab.training.choices import with_choices
 from sliceformer_lab.training.saved.saved_run import load_run
 
 PARTS = ["train"] * 4 + ["val"] * 2 + ["test"] * 2
@@ -340,20 +337,6 @@ HEADER = "text,label\n"
 ROWS = "".join(f"text {i},{i % 2}\n" for i in range(40))
 GOOD = HEADER + ROWS
 NUMBERED = {"header": False, "text_column": 1, "label_column": 2}
-
-
-def test_short_texts_train_four_times_as_long(tmp_path: Path) -> None:
-    def chosen(name: str, text: str) -> dict[str, Any]:
-        rows = "".join(f"{text}{i},{'ab'[i % 2]}\n" for i in range(400))
-        path = table(tmp_path, "text,label\n" + rows, name)
-        options = ["task=text_csv", f"data.file={path}", f"data.root={tmp_path}", "data.batch_size=32"]
-        plan = check_config(small_config(*options, "optim.epochs=null", "optim.most_epochs=1000"))
-        found = with_choices(plan, build_data(plan))[1]
-        return {choice.option: choice.value for choice in found}
-
-    short = chosen("names.csv", "maria ")
-    long = chosen("reviews.csv", "a film about maria and her sisters ")
-    assert short["optim.epochs"] == 4 * long["optim.epochs"]
 
 
 def test_columns_have_numbers_in_a_table_without_a_header(tmp_path: Path) -> None:
