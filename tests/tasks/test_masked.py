@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support.plans import build_task
-from support.runs import small_config
+from support.plans import small_task
 from support.task_modules import ready
 from torch import Tensor
 
@@ -24,12 +22,8 @@ DIGITS = DataSpec(name="digits", num_classes=10, image_size=(8, 8), channels=1)
 TEXTS = DataSpec(name="mine", num_classes=3, max_len=20, vocab_size=50, ragged=True)
 
 
-config = cache(small_config)  # composing takes as long as building
-
-
 def module(*overrides: str, data: DataSpec = DIGITS, seed: int = 0, **options: Any) -> MaskedModelling:
-    torch.manual_seed(0)
-    task = build_task(config(*overrides), data)
+    task = small_task(*overrides, data=data)
     assert isinstance(task, Maskable)
     pretraining = task.pretraining(PretrainOptions(**options), seed).eval()
     assert isinstance(pretraining, MaskedModelling)

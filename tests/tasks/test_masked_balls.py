@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import pytest
 import torch
-from support.plans import build_task
-from support.runs import small_config
+from support.plans import small_task
 from torch import Tensor
 
 from sliceformer_lab.batch import Batch
@@ -32,12 +30,9 @@ WITH_PARTS = DataSpec(
     name="parts", num_classes=5, max_len=64, channels=6, unordered=True, targets="parts", parts=((0, 2), (2, 5))
 )
 
-config = cache(small_config)
-
 
 def module(*overrides: str, data: DataSpec = CLOUDS, **options: Any) -> MaskedBalls:
-    torch.manual_seed(0)
-    task = build_task(config(*(overrides or ("task=modelnet40",))), data)
+    task = small_task(*(overrides or ("task=modelnet40",)), data=data)
     assert isinstance(task, CloudTask)
     found = task.pretraining(PretrainOptions(**options), 0).eval()
     assert isinstance(found, MaskedBalls)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import timm
 import torch
-from support.plans import build_data, build_task, run
+from support.plans import build_data, run, small_task
 from support.runs import small_config
 from timm.loss import LabelSmoothingCrossEntropy, SoftTargetCrossEntropy
 from torch import Tensor, nn
@@ -28,8 +28,7 @@ POOLED = {"digits": DIGITS, "image_folder": PICTURES, "text_csv": TEXTS, "lra_re
 
 
 def image_task(*overrides: str, data: DataSpec = DIGITS) -> ImageClassification:
-    torch.manual_seed(0)
-    task: ImageClassification = build_task(small_config(*overrides), data)
+    task: ImageClassification = small_task(*overrides, data=data)
     return task
 
 
@@ -41,11 +40,11 @@ def batch(size: int = 6, classes: int = 10) -> Batch:
 @pytest.mark.parametrize("pool", ["mean", "cls"])
 @pytest.mark.parametrize("name", POOLED)
 def test_num_tokens_is_the_number_that_reaches_the_encoder(name: str, pool: str) -> None:
-    task = build_task(small_config("attention=identity", f"task={name}", f"task.pool={pool}"), POOLED[name])
+    task = small_task("attention=identity", f"task={name}", f"task.pool={pool}", data=POOLED[name])
     seen: list[int] = []
     task.encoder.register_forward_pre_hook(lambda _, args: seen.append(args[0].shape[1]))
     with torch.no_grad():
-        task.eval()(task.example())
+        task(task.example())
     assert seen == [task.num_tokens()]
 
 

@@ -7,23 +7,21 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.plans import build_data, build_task, run
+from support.plans import build_data, run, small_task
 from torch.nn import functional
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.compose import compose_job, load_option, preset_job
+from sliceformer_lab.config.compose import compose_job, preset_job
 from sliceformer_lab.data.probes.generators import PROBES
 from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.tasks.token_answers import AnswerAccuracy, TokenAnswers
 
 
 def task_and_batch(probe: str, attention: str = "mha", **options: int) -> tuple[TokenAnswers, Batch]:
-    torch.manual_seed(0)
     composed = preset_job(f"task=probe_{probe}")
-    config = composed | {"attention": load_option("attention", attention), "data": composed["data"] | options}
-    data = build_data(config)
-    task: TokenAnswers = build_task(config, data.spec)
+    data = build_data(composed | {"data": composed["data"] | options})
     data.setup()
+    task: TokenAnswers = small_task(f"task=probe_{probe}", f"attention={attention}", data=data.spec)
     return task, data.splits["train"].batch([0, 1, 2, 3])
 
 
@@ -63,7 +61,6 @@ def test_without_mixing_an_answer_depends_on_its_own_token_only(probe: str) -> N
     task, batch = task_and_batch(probe, "identity")
     other = batch.inputs.flip(0).clone()
     other[:, -1] = batch.inputs[:, -1]
-    task.eval()
     changed = task(Batch(other, batch.target, batch.ids))
     torch.testing.assert_close(changed[:, -1], task(batch)[:, -1], rtol=0, atol=0)
     assert not torch.equal(changed, task(batch))
