@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
-from torchmetrics import Metric, MetricCollection
+from torchmetrics import MetricCollection
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.schema import ConfigError
@@ -60,11 +60,8 @@ class MaskedBalls(Pretraining):
 
     def build_metrics(self) -> MetricCollection:
         """The Chamfer distance, and that of the centre alone, which needs no context."""
-        metrics: dict[str, Metric | MetricCollection] = {
-            "chamfer": MeanChamfer(),
-            "chamfer_of_centre": MeanChamfer(of_centre=True),
-        }
-        return MetricCollection(metrics, compute_groups=False)
+        metrics = {"chamfer": MeanChamfer(), "chamfer_of_centre": MeanChamfer(of_centre=True)}
+        return MetricCollection(dict(metrics), compute_groups=False)
 
     def hide(self, batch: Batch, step: int | None) -> Batch:
         """The batch with hidden balls. Targets (B, N, 4) are points from their centre and the ball; NaN if visible."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import inspect
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from http.client import HTTPException
 from typing import Any, Protocol
@@ -128,9 +128,6 @@ class TorchvisionData(OwnImages, LibraryData):
             )
         files = [f"picture {number}" for number in range(len(pictures))]
         return LibraryImages(self.path, files, _targets_of(pictures), pictures=pictures)
-
-    def read(self) -> dict[Stage, Any]:
-        return {stage: replace(images, shorter_side=self._shorter_side) for stage, images in self.parts.items()}
 
     def class_names(self) -> tuple[str, ...]:
         pictures = self._sets["train"]
