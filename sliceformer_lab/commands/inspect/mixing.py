@@ -88,8 +88,6 @@ class Mixed:
         num_tokens, width = self.v.shape[1:]
         heads = self.attention.spec.num_heads
         size = width // heads
-        if self.k is not None and self.k.shape[1] != num_tokens:
-            return None
         rest = self.output_of(torch.zeros_like(self.v))
         maps = self.v.new_zeros(heads, num_tokens, num_tokens)
         for first in range(0, num_tokens, size):  # as many tokens at a time as a head has channels

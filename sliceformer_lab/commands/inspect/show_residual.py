@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from rich.table import Table
-from torch import Tensor, nn
+from torch import Tensor
 
 from sliceformer_lab.attention.base import Attention
 from sliceformer_lab.attention.csp_causal import CSPCausal
@@ -132,15 +132,8 @@ def bound_factors(blocks: Sequence[Any]) -> list[float]:
     The output projection counts as the function between the layers: |Y W|_{1,inf} <= |W|_{1,inf} |Y|_{1,inf}.
     """
     values = [block.attention.value.weight.detach() for block in blocks]
-    lipschitz = max(float(norm_1_inf(_weight(block.attention.out))) for block in blocks)
+    lipschitz = max(float(norm_1_inf(block.attention.out.weight.detach())) for block in blocks)
     return [1.0, *(csp_bound_factor(values[: depth + 1], lipschitz) for depth in range(len(values)))]
-
-
-def _weight(projection: nn.Module) -> Tensor:
-    weight = projection.weight
-    if not isinstance(weight, Tensor):
-        raise TypeError(f"{type(projection).__name__} has no weight matrix")
-    return weight.detach()
 
 
 def _growth(stream: Sequence[Tensor]) -> list[float]:
