@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.runs import SMALL
+from support.runs import SMALL, last_of_each
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.config.checked import check_config
@@ -42,8 +42,5 @@ def test_a_run_checks_its_configuration_once_and_builds_its_data_once(
     calls = Counter[str]()
     for function in (check_config, build_data):
         count_calls(function, calls, monkeypatch)
-    given = {
-        word.partition("=")[0]: word for word in (*SMALL, *words, "optim.max_steps=2", f"paths.outputs={tmp_path}")
-    }
-    assert main(list(given.values())) == 0
+    assert main(last_of_each([*SMALL, *words, "optim.max_steps=2", f"paths.outputs={tmp_path}"])) == 0
     assert calls == {"check_config": 1, "build_data": 1}

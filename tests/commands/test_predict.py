@@ -15,7 +15,7 @@ from PIL import Image
 from support import official_files, official_graphs, official_points
 from support.other_process import held_by_another_process
 from support.plans import run
-from support.runs import small_config
+from support.runs import last_of_each, small_config
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.data.spec import Example
@@ -288,8 +288,8 @@ def test_what_cannot_be_predicted_is_refused_in_one_sentence(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "new.csv").write_text(content)
     before = sorted(texts.folder.rglob("*"))
-    words = {word.partition("=")[0]: word for word in (f"resume={texts.folder}", "input=new.csv", *options)}
-    assert expected in refused("predict", *words.values())
+    words = last_of_each([f"resume={texts.folder}", "input=new.csv", *options])
+    assert expected in refused("predict", *words)
     assert {path.name for path in tmp_path.iterdir()} == {"new.csv"}
     assert sorted(texts.folder.rglob("*")) == before
 

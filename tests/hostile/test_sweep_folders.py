@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -47,13 +48,11 @@ def foreign_sweep(folder: Path, command: list[str], **facts: object) -> Path:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_in_a_file_brings_no_code(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]
 ) -> None:
     monkeypatch.setattr(sweep_command.subprocess, "run", lambda *_, **__: pytest.fail("the words of a file ran"))
     folder = foreign_sweep(tmp_path / "sweep", COMMANDS[name])
-    assert main(["sweep", "retry", str(folder)]) == 1
-    printed = capfd.readouterr()
-    assert printed.err.count("\n") == 1 and "sweep.json" in printed.err and "Traceback" not in printed.out
+    assert "sweep.json" in refused("sweep", "retry", str(folder))
 
 
 def test_what_the_user_allows_replaces_what_the_file_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +120,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_cancel_signals_no_process_but_the_one_that_holds_the_job(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]
 ) -> None:
     sweep = sweep_of(tmp_path / "sweep", "end=ok")
     monkeypatch.setattr(os, "kill", lambda *_: pytest.fail("a process was signalled"))
@@ -132,15 +131,14 @@ def test_cancel_signals_no_process_but_the_one_that_holds_the_job(
         if "process_start" not in WRONG[name]:
             changed["process_start"] = process_start(os.getppid()) if name == "another process" else "0"
         write_json(sweep.place(sweep.jobs[0]) / "job.json", changed)
-        assert main(["sweep", "cancel", str(sweep.folder)]) == 1
+        sentence = refused("sweep", "cancel", str(sweep.folder))
+        assert "0-job" in sentence and "was not signalled" in sentence
 
     Queue(sweep, cancel_with_a_changed_record).work(sweep.jobs[0])
-    printed = capsys.readouterr().err
-    assert "0-job" in printed and "was not signalled" in printed and printed.count("\n") == 1
 
 
 def test_cancel_ends_no_job_in_slurm_that_this_sweep_did_not_queue(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]
 ) -> None:
     sweep = sweep_of(tmp_path / "sweep", "end=ok", "end=ok")
     programs, queued = tmp_path / "bin", comment_of(sweep.folder)
@@ -155,8 +153,7 @@ def test_cancel_ends_no_job_in_slurm_that_this_sweep_did_not_queue(
     for other in ("8", "9"):
         numbers = {sweep.jobs[0].name: "7_0", sweep.jobs[1].name: other}
         (sweep.folder / ".slurm" / "jobs.json").write_text(json.dumps(numbers))
-        assert main(["sweep", "cancel", str(sweep.folder)]) == 1
-        assert f"Slurm job {other} was not queued by this sweep" in capsys.readouterr().err
+        assert f"Slurm job {other} was not queued by this sweep" in refused("sweep", "cancel", str(sweep.folder))
     assert (tmp_path / "ended").read_text() == "7_0\n7_0\n"
 
 
@@ -169,9 +166,8 @@ def test_cancel_does_not_follow_links_of_the_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["..", ".", "", "a/b", "a\x1b[2Jb", "a\nb", ".hidden"])
-def test_a_job_is_a_folder_in_its_sweep(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_is_a_folder_in_its_sweep(name: str, tmp_path: Path, refused: Callable[..., str]) -> None:
     folder = foreign_sweep(tmp_path / "sweep", ["-m"], jobs=[{"name": name, "words": []}])
     for action in ("status", "cancel", "retry"):
-        assert main(["sweep", action, str(folder)]) == 1
-        error = capsys.readouterr().err
-        assert error.count("\n") == 1 and "is not the name of a folder" in error and "\x1b" not in error
+        sentence = refused("sweep", action, str(folder))
+        assert "is not the name of a folder" in sentence and "\x1b" not in sentence
