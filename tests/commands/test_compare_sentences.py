@@ -43,6 +43,12 @@ def test_only_an_equivalent_row_without_mixing_says_that_the_task_tests_no_opera
     assert "; not shown to be better than no mixing" in open_["sentence"] and UNTESTED not in open_["sentence"]
 
 
+def test_a_verdict_of_a_few_batches_is_called_no_result(tmp_path: Path) -> None:
+    tried = audit(tmp_path / "tried", WrittenRuns(peaked), words=("encoder=tiny", "debug=fast"))
+    assert tried["sentence"].startswith("digits (a trial of a few batches, no result), ")
+    assert "no result" not in audit(tmp_path / "run", WrittenRuns(peaked))["sentence"]
+
+
 def test_untuned_runs_that_diverge_count_as_chance_and_are_counted(tmp_path: Path) -> None:
     def accuracy(words: Words) -> float | None:
         is_untuned = "optim.lr" not in words

@@ -238,6 +238,11 @@ def test_the_report_says_what_is_at_chance_at_the_bag_level_and_above(tmp_path: 
     assert (tmp_path / "report" / "map.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_map_of_a_few_batches_is_called_no_result(tmp_path: Path) -> None:
+    draw(tmp_path, WrittenRuns(rising), words=("debug=fast",))
+    assert "\n- The runs are a trial of a few batches, no result.\n" in (tmp_path / "report" / "map.md").read_text()
+
+
 def test_the_report_marks_rates_at_the_edge_of_those_tried(tmp_path: Path) -> None:
     draw(tmp_path, WrittenRuns(rising), attentions=("csp", "identity"))
     rows = [line.split(" | ") for line in (tmp_path / "report" / "map.md").read_text().splitlines()]

@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from sliceformer_lab.config.option_types import Count, Name, Natural, Positive, Seed, check_lists
+from sliceformer_lab.runs.papers import TRIAL_OPTIONS
+from sliceformer_lab.runs.sweep import override_key
 
 Axis = Literal["own", "params", "time"]
 Search = Literal["lr", "lr_wd", "recipe"]
@@ -37,6 +39,11 @@ class SearchOptions:
     retry: bool = False
     words: tuple[str, ...] = ()  # overrides of the training runs
     folder: str
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether the runs see a few batches only, as with debug=fast, so that they are no result."""
+        return any(override_key(word) in ("debug", *TRIAL_OPTIONS) for word in self.words)
 
     @property
     def reporting_seeds(self) -> range:

@@ -24,6 +24,7 @@ def verdict_sentence(found: Comparison) -> str:
     axes = [AXIS_NAMES[result.axis] for result in found.results]
     where = axes[0] if len(axes) == 1 else f"{' and '.join(axes)} (numbers at {axes[0]})"
     looked = " (after looking)" if found.changed_after_looking else ""
+    looked += " (a trial of a few batches, no result)" if found.options.is_trial else ""
     limits = "; ".join(limits_of(found))
     return f"{found.task}{looked}, {where}: {'; '.join(_parts(found))}{f'; {limits}' if limits else ''}."
 

@@ -176,7 +176,8 @@ def run_table(found: Map) -> Rows:
 
 def sentences(found: Map) -> list[str]:
     """One sentence for each attention: what it solves, does in part, and does not do."""
-    return [
+    trial = ["The runs are a trial of a few batches, no result."] if found.options.is_trial else []
+    return trial + [
         _sentence(attention, [found.results[attention, probe] for probe in found.options.probes])
         for attention in found.options.attentions
     ]
