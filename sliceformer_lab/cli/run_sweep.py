@@ -128,7 +128,8 @@ def _conclude(sweep: Sweep, states: Sequence[State], command: Command) -> int:
 def _print_ends(sweep: Sweep, states: Sequence[State]) -> int:
     """Print how the jobs ended, and what goes on with the others. Returns 0, or 1 if there are others."""
     lines = [f"{one_line(place.name)}  {_line(state)}" for place, state in states if state.status != "planned"]
-    print(f"\njobs in {sweep.folder}", *lines, sep="\n  ", flush=True)  # noqa: T201
+    metrics = sorted({state.metric for _, state in states if state.metric and state.value is not None})
+    print(f"\njobs in {sweep.folder}{', '.join(['', *metrics])}", *lines, sep="\n  ", flush=True)  # noqa: T201
     total = len(sweep.jobs)
     done = sum(state.status == "ok" for _, state in states)
     if done == total:

@@ -28,7 +28,8 @@ class JobState:
     """How far a job has come."""
 
     status: Status
-    value: float | None = None  # the monitored validation metric of a finished run
+    value: float | None = None  # of the monitored validation metric of a finished run
+    metric: str | None = None  # the name of that metric
     error: str | None = None
     seconds: float | None = None  # that it has taken, with earlier starts
     record: Mapping[str, Any] | None = None  # the content of job.json
@@ -52,8 +53,8 @@ def state_of(folder: Path, held: bool | None = None) -> JobState:
         return JobState(_status(record.get("status")), error=one_line(record["error"]), record=record)
     if summary and not again:
         status = "killed" if summary["status"] == "running" else _status(summary["status"])
-        value, error = (summary.get("best") or {}).get("value"), one_line(summary.get("error") or "") or None
-        return JobState(status, value, error, summary.get("wall_seconds"), record)
+        best, error = summary.get("best") or {}, one_line(summary.get("error") or "") or None
+        return JobState(status, best.get("value"), best.get("metric"), error, summary.get("wall_seconds"), record)
     started = not again and ("pid" in record or (folder / CONFIG).is_file())
     return JobState("killed" if started else "planned", record=record)
 

@@ -58,7 +58,10 @@ def test_sweep_runs_every_combination_in_a_folder_of_its_own(
     ]
     of_all = [*TINY, "data.limit_train=32", "data.limit_eval=32"]
     assert set(summaries[3]["command"]) == {*last_of_each(of_all), "attention=identity", "seed=1"}, "it repeats one run"
-    assert re.search(r"0-digits-mha-\w+  ok  0\.\d{4}\n", capsys.readouterr().out)
+    printed = capsys.readouterr().out
+    sweep = jobs_of(tmp_path)[0].parent
+    assert re.search(rf"\njobs in {sweep}, val/accuracy\n  0-digits-mha-\w+  ok  0\.\d{{4}}\n", printed)
+    assert printed.endswith(f"compare them with: python -m sliceformer_lab report {sweep}\n")
 
 
 def test_the_same_sweep_again_finds_its_folder_and_trains_nothing(

@@ -1,25 +1,29 @@
-"""The step after a sweep: the report of a study, and the comparison on W&B. Imports nothing heavy."""
+"""The step after a sweep: the report of a study or its command, and the comparison on W&B. Imports nothing heavy."""
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.folder import read_config
+from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.sweep import Sweep
 from sliceformer_lab.training.results.wandb_names import is_wandb
 
 
 def report_sweep(sweep: Sweep) -> None:
-    """Write the report of a study into its sweep's folder, and log the comparison of a sweep whose runs use W&B.
+    """Write the report of a study into its sweep's folder, or name the command that compares the runs of a sweep.
 
-    Raises LabError if a study has no readable run.
+    If the runs use W&B, it gets the comparison too. Raises LabError if a study has no readable run.
     """
     if sweep.study:
         from sliceformer_lab.commands.report.write_report import run
 
         run(ReportOptions(folder=str(sweep.folder)), sweep.folder / "report")
+    elif len(sweep.jobs) > 1 and all(state_of(sweep.place(job)).status == "ok" for job in sweep.jobs):
+        print(f"compare them with: python -m sliceformer_lab report {shlex.quote(str(sweep.folder))}")  # noqa: T201
     _log_comparison(sweep)
 
 

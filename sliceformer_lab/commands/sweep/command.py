@@ -46,10 +46,11 @@ def show(sweep: Sweep) -> None:
     """Prints a line for each job, and how many there are of each state."""
     numbers = slurm_numbers(sweep.folder)
     known = (slurm_states(sweep.folder) or {}) if numbers else {}
-    table = Table("job", "state", "metric", "time", "where", "error")
+    states = {job: state_of(sweep.place(job)) for job in sweep.jobs}
+    metrics = sorted({state.metric for state in states.values() if state.metric})
+    table = Table("job", "state", " or ".join(metrics) or "metric", "time", "where", "error")
     counts: Counter[str] = Counter()
-    for job in sweep.jobs:
-        state = state_of(sweep.place(job))
+    for job, state in states.items():
         number = numbers.get(job.name, "")
         word = "queued" if known.get(number) == "PENDING" and not state.is_final else state.status
         counts[word] += 1
