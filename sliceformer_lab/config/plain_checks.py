@@ -18,6 +18,7 @@ GB = 1e9
 COPIES_OF_A_WEIGHT = 4  # of each weight in training: itself, its gradient and two moments
 FLOAT_BYTES = 4  # bytes
 FILES = ("data.file", "data.val_file", "data.test_file", "encoder.init_file")
+FOLDER_NAMES = ("image_folder", "mask_folder", "point_folder", "series_folder")  # of data.root if it is not set
 LENGTHS = ("steps", "warmup_steps")
 FOLDERS = {  # of the user's own data: class -> option
     "sliceformer_lab.data.images.folders.ImageFolder": "root",
@@ -150,16 +151,13 @@ def physical_memory() -> int:
 
 
 def _not_there(path: Path, place: str) -> str:
-    """That a file or folder is missing, and what lies there with nearly that name, or else the option to set.
-
-    An option of data may have its default, which only few have.
-    """
+    """That a file or folder is missing, and what lies there with nearly that name, or else the option to set."""
     is_file = place in FILES
     try:
         close = nearest(path.name, sorted(one.name for one in path.parent.iterdir() if one.is_file() == is_file))
     except OSError:
         close = ""
-    if "did you mean" in close:
+    if "did you mean" in close and path.name not in FOLDER_NAMES:
         return f"does not exist{close}"
     own = f"; set {place} to {'a file' if is_file else 'a folder'} of yours"
     return f"does not exist{own if place.startswith('data.') else ''}"

@@ -18,6 +18,7 @@ from sliceformer_lab.data.spec import Choice
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import field_of, number_of
 from sliceformer_lab.errors import DataError
+from sliceformer_lab.runs.plain_text import counted
 
 SCORED: tuple[Stage, ...] = ("val", "test")
 Kind = Literal["regression", "classification"]
@@ -138,6 +139,13 @@ class TableTargets(OwnTargets):
     def has_classes(self) -> bool:
         """Whether a row has one class."""
         return self.targets is None and self.labels_separator is None
+
+    @cached_property
+    def _chosen_kind(self) -> Choice:
+        if self.labels_separator is None:
+            return super()._chosen_kind
+        found = counted(len(self.target_names()), "label")
+        return Choice("data.kind", "classification", f"{found} in the fields of {self.label_column}")
 
     def target_names(self) -> tuple[str, ...]:
         if self.has_classes:

@@ -262,6 +262,6 @@ def _series(axes: Axes, values: NDArray[Any]) -> None:
 
 
 def _shorten(text: str, longest: int = MAX_NAME_CHARACTERS) -> str:
-    """The text, or its beginning and its end, which distinguishes numbered names."""
-    end = min(longest // 3, 12)
+    """The text in one line, or its beginning and its end, which distinguishes numbered names."""
+    text, end = " ".join(text.split()), min(longest // 3, 12)
     return text if len(text) <= longest else f"{text[: longest - 1 - end]}…{text[-end:]}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from support.runs import small_config
 
 from sliceformer_lab.config.checked import check_config
-from sliceformer_lab.config.plain_checks import size_faults
+from sliceformer_lab.config.plain_checks import missing_files, size_faults
 from sliceformer_lab.config.schema import ConfigError
 
 
@@ -33,3 +35,13 @@ def test_every_size_without_memory_is_named() -> None:
 def test_a_number_of_an_option_is_no_name_of_it() -> None:
     with pytest.raises(ConfigError, match=r"optim\.field_0: there is no such option"):
         check_config(small_config("+optim.field_0=adam"))
+
+
+def test_a_forgotten_folder_of_data_is_not_taken_for_the_folder_of_another_task(tmp_path: Path) -> None:
+    (tmp_path / "mask_folder").mkdir()
+    data = {"_target_": "sliceformer_lab.data.images.folders.ImageFolder", "root": str(tmp_path / "image_folder")}
+    assert missing_files({"data": data}) == [
+        f"data.root: {tmp_path / 'image_folder'} does not exist; set data.root to a folder of yours"
+    ]
+    (fault,) = missing_files({"data": data | {"root": str(tmp_path / "mask_folde")}})
+    assert fault.endswith("does not exist; did you mean mask_folder?")

@@ -103,6 +103,7 @@ def test_a_field_with_a_separator_holds_any_number_of_labels(tmp_path: Path) -> 
     text_table(tmp_path)
     data = texts(tmp_path, label_column="tags", labels_separator=";")
     assert data.spec.targets == "labels" and data.target_names() == ("ab", "c")
+    assert "data.kind=classification (2 labels in the fields of tags)" in map(str, data.choices())
     found = targets_by_place(data)
     for line, row in enumerate(ROWS, start=2):
         assert found[f"texts.csv, line {line}"] == [float(name in row[3].split(";")) for name in ("ab", "c")]

@@ -233,6 +233,7 @@ def test_the_warning_at_chance_asks_for_the_length_where_data_have_one(finished:
     summary["metrics"]["test/accuracy"] = 0.02
     summary["options"]["data"]["max_len"] = 128
     assert str(chance_warning(summary)).endswith("; does data.max_len cut off what decides the class?")
+    assert ", not below 0.01); try a lower optim.lr" in str(chance_warning(summary))
 
 
 def test_run_without_test_scores_reads_validation_only(tmp_path: Path) -> None:

@@ -180,8 +180,9 @@ def chance_warning(summary: Mapping[str, Any]) -> str | None:
     truncates = "max_len" in summary["options"]["data"]
     return (
         f"test accuracy is not shown to be above chance ({summary['chance']:.4f}, the most frequent class; "
-        f"n = {summary['protocol']['num_test']:,}, p = {p:.2g}); try a lower optim.lr or a longer optim.warmup_steps "
-        f"first, then more epochs{'; does data.max_len cut off what decides the class?' if truncates else ''}"
+        f"n = {summary['protocol']['num_test']:,}, p = {p:.2g}, not below {CHANCE_LEVEL:g}); try a lower optim.lr or a "
+        "longer optim.warmup_steps first, then more epochs"
+        f"{'; does data.max_len cut off what decides the class?' if truncates else ''}"
     )
 
 
