@@ -73,14 +73,16 @@ def estimate(
     seconds, size = costs.total(jobs)
     known, from_runs = len(costs.known), costs.from_runs
     sources = [f"{from_runs} kinds of jobs from finished runs"] if from_runs else []
-    sources += [f"{known - from_runs} from a few steps, without validation"] if known > from_runs else []
+    if known > from_runs:
+        sources.append(f"{known - from_runs} from a few steps, without start, validation and references")
     missing = len({_kind(job.words) for job in jobs}) - known
     sources += [f"{missing} kinds are not known"] if missing > 0 else []
     place = next(folder for folder in (outputs, *outputs.parents) if folder.exists())
     free = shutil.disk_usage(place).free
     warning = "; more than is free" if size > free else ""
+    bound = "about" if known == from_runs else "at least"
     return [
-        f"  about {format_duration(seconds / places)} and {size / GB:.2g} GB of {free / GB:.0f} GB free{warning} "
+        f"  {bound} {format_duration(seconds / places)} and {size / GB:.2g} GB of {free / GB:.0f} GB free{warning} "
         f"({'; '.join(sources)})"
     ]
 

@@ -57,8 +57,9 @@ def test_kinds_without_a_finished_run_are_measured_in_a_process_of_their_own(tmp
     write_finished(tmp_path / "a", "attention=csp", 200)
     wanted = jobs("attention=csp", "attention=mha", "attention=mha seed=1", "attention=broken")
     (line,) = estimate(wanted, tmp_path, 1, fake_measure, ())
-    assert line.startswith("  about 9 min")  # 200 + 100 + 100 and their mean for the broken one
-    assert "1 kinds of jobs from finished runs; 1 from a few steps, without validation; 1 kinds are not known" in line
+    assert line.startswith("  at least 9 min")  # 200 + 100 + 100 and their mean for the broken one
+    assert "1 kinds of jobs from finished runs; 1 from a few steps, without start, validation and references; " in line
+    assert "1 kinds are not known" in line
 
 
 def fake_measure(words: Sequence[str]) -> tuple[float, int]:
