@@ -84,6 +84,16 @@ def write_predictions(
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
+def runs_below(folder: Path) -> str:
+    """Which run folders lie below a folder that is none, at most three floors, for its error; empty without one."""
+    depths = ("*", "*/*", "*/*/*")
+    found = sorted(file.parent for depth in depths for file in folder.glob(f"{depth}/{CONFIG}"))
+    if not found:
+        return ""
+    newest = max(found, key=lambda run: (run / CONFIG).stat().st_mtime)
+    return f"; below it are {len(found):,}, the newest {newest}" if len(found) > 1 else f"; below it is {newest}"
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """The configuration of a run; every saved configuration is read here.
 
@@ -91,7 +101,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     file = folder / CONFIG
     if not file.is_file():
-        raise RunFolderError(f"{folder} is not a run folder: it has no {CONFIG}")
+        raise RunFolderError(f"{folder} is not a run folder: it has no {CONFIG}{runs_below(folder)}")
     config = read_yaml(file)
     refuse_interpolations(config, file)
     refuse_other_format(config, folder)

@@ -15,7 +15,7 @@ from sliceformer_lab.config.compose import register_choices
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.config.versions import register_resolver
 from sliceformer_lab.runs.files import name_of
-from sliceformer_lab.runs.folder import CONFIG
+from sliceformer_lab.runs.folder import CONFIG, runs_below
 from sliceformer_lab.runs.sources import digests_of, sources_of_words
 
 
@@ -43,7 +43,7 @@ def run_folder(resume: str | None, outputs: str, task: str | None, attention: st
         return _of_this_start(Path(outputs).expanduser() / task / attention, "{}-" + short_digest(options))
     folder = Path(resume).expanduser()
     if not (folder / CONFIG).is_file():
-        raise ConfigError(f"resume={resume} is not a run folder: it has no {CONFIG}")
+        raise ConfigError(f"resume={resume} is not a run folder: it has no {CONFIG}{runs_below(folder)}")
     return str(folder)
 
 
