@@ -87,7 +87,7 @@ def run(plan: RunPlan, data: DataModule, folder: Path) -> None:
 
     Raises LabError for what the user can fix; the summary records it.
     """
-    _silence_lightning()
+    _silence_libraries()
     if not is_first_process():
         _run_as_child(plan, data, folder)
         return
@@ -100,7 +100,7 @@ def run(plan: RunPlan, data: DataModule, folder: Path) -> None:
             _train_and_record(plan, data, folder)
 
 
-def _silence_lightning() -> None:
+def _silence_libraries() -> None:
     """Hides Lightning's tips and progress notes; our own log lines replace them. Its warnings stay."""
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -108,6 +108,7 @@ def _silence_lightning() -> None:
         *("does not have many workers", "smaller than the logging interval", "LeafSpec", "ranks is zero"),
         *("This DataLoader will create", "The `srun` command is available"),
         *("loading a checkpoint outside the 'fit' stage", "WeightAveraging doesn't support sharding"),
+        "`torch.jit.script` is deprecated",  # on the import of torch-geometric
         "resuming from a checkpoint that ended before the epoch ended",  # our loaders go on within a pass
     )
     for message in hidden:
