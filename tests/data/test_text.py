@@ -25,6 +25,7 @@ from sliceformer_lab.data.sequences.text_csv import TextCSV
 from sliceformer_lab.data.sequences.tokenizer import SPECIALS, ByteTokenizer, PieceTokenizer, load_pieces, pieces_for
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.folder import read_summary
+from sliceformer_lab.training.build import build_data
 from sliceformer_lab.training.saved.saved_run import load_run
 
 PARTS = ["train"] * 4 + ["val"] * 2 + ["test"] * 2
