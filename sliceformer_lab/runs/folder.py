@@ -7,7 +7,7 @@ import logging
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ FORMAT = 1  # of a run folder: its configuration, summary and checkpoints; a cha
 LOCK = ".lock"
 LOCK_TIMEOUT_S = 1.0  # seconds to wait for a lock: others hold it for a moment to see whether it is free
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"  # in FOLDER/checkpoints
+CHECKPOINTS = (LAST, PREVIOUS, BEST)  # in the order in which a run goes on from them
 
 
 @contextmanager
@@ -144,13 +145,16 @@ def pictures_in(folder: Path) -> list[Path]:
 
 
 def recorded_digests(folder: Path) -> dict[str, str]:
-    """The digests of the data of a run by split, from its summary or else its last checkpoint; {} before the first."""
+    """The digests of the data of a run by split, from its summary or else a checkpoint; {} before the first."""
     found: dict[str, str] = known_summary(folder).get("digests", {})
     if found:
         return found
-    last = checkpoint_file(folder, "last")
-    states = read_checkpoint(last).values() if last is not None else ()
-    return next((dict(state["digests"]) for state in states if isinstance(state, dict) and "digests" in state), {})
+    for file in (folder / "checkpoints" / name for name in CHECKPOINTS):
+        with suppress(RunFolderError):  # of a damaged one, beside which another may be whole
+            for state in read_checkpoint(file).values() if file.is_file() else ():
+                if isinstance(state, dict) and "digests" in state:
+                    return dict(state["digests"])
+    return {}
 
 
 def recorded_choices(folder: Path) -> list[str]:
@@ -205,7 +209,7 @@ def resumable_checkpoint(folder: Path) -> Path | None:
     None if there is no checkpoint. Raises RunFolderError if none of them can be used.
     """
     faults: list[str] = []
-    for file in (folder / "checkpoints" / name for name in (LAST, PREVIOUS, BEST)):
+    for file in (folder / "checkpoints" / name for name in CHECKPOINTS):
         if not file.is_file():
             continue
         try:

@@ -95,6 +95,18 @@ def test_a_run_whose_test_labels_changed_is_not_resumed_unless_that_is_accepted_
     assert summary["starts"][-1]["changed_data"] == ["test"] and summary["digests"]["train"] == before["train"]
 
 
+@pytest.mark.parametrize("last", ["gone", "damaged"])
+def test_a_run_without_its_summary_and_last_checkpoint_is_resumed_on_no_other_data(
+    train: Callable[..., int], tmp_path: Path, refused: Callable[..., str], last: str
+) -> None:
+    folder = stopped(train, tmp_path / "run")
+    (folder / "summary.json").write_text("{")
+    checkpoint = folder / "checkpoints" / "last.ckpt"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:100]) if last == "damaged" else checkpoint.unlink()
+    write_table(tmp_path / "table.csv", [*map(flipped, ROWS)])
+    assert "the training, validation and test data of " in refused(f"resume={folder}")
+
+
 def test_a_resumed_run_reads_its_table_from_any_folder_and_its_copy_is_the_same_data(
     train: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
