@@ -86,6 +86,12 @@ class RunRecord:
         digests: dict[str, str] = self.summary.get("digests", {})
         return digests.get(split)
 
+    @property
+    def mixed_data(self) -> list[str]:
+        """The splits that trained it or selected its epoch with other examples at an earlier start: train, val."""
+        changed = {split for start in self.summary.get("starts", []) for split in start.get("changed_data", [])}
+        return sorted(changed & {"train", "val"})
+
     def size_per_train(self, split: str) -> float:
         """The number of examples of a split divided by that of training examples; 0 if they are not known."""
         train, size = (self.number("protocol", f"num_{part}") for part in ("train", split))

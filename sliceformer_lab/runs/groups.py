@@ -134,7 +134,7 @@ def _key(run: RunRecord) -> str | None:
     if SPLIT_SEED in run.options:  # the folds of a cross-validation differ in size by an example of each class
         sizes = {"num": sum(size or 0 for size in sizes.values())} | {name: run.options.get(name) for name in SHARES}
     same |= sizes
-    return _text([run.task, run.scale, run.selection, same])
+    return _text([run.task, run.scale, run.selection, same, run.mixed_data])
 
 
 def _data_options(run: RunRecord) -> str:
@@ -308,9 +308,10 @@ def _title(runs: Sequence[RunRecord]) -> str:
     trial = ", a trial of a few batches" if any(finished.options.get(name) for name in TRIAL_OPTIONS) else ""
     unofficial = ", not the official set" if facts.get("official") is False else ""
     untested = ", test set not scored" if facts.get("score_test") is False else ""
+    mixed = ", begun on other data" if finished.mixed_data else ""
     selection = f", epoch by {finished.selection}" if finished.selection else ""
     name = f"{finished.task}{at_scale(runs)}"
-    return f"{name}: {facts.get('data', 'unknown data')}{unofficial}, {sizes}{selection}{untested}{trial}"
+    return f"{name}: {facts.get('data', 'unknown data')}{unofficial}, {sizes}{selection}{untested}{trial}{mixed}"
 
 
 def _range(sizes: Sequence[int]) -> str:

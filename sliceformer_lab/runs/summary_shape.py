@@ -29,6 +29,7 @@ class _Start(BaseModel, strict=True):
     precision: str = ""
     status: str = ""
     seconds: float = 0.0
+    changed_data: list[str] = []
 
 
 class _Reference(BaseModel, strict=True):

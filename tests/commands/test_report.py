@@ -237,6 +237,14 @@ def test_runs_of_other_data_are_in_tables_of_their_own(tmp_path: Path) -> None:
     assert titles == {f"{title} {digest}": ["csp", "mha"] for digest in ("realxxxx", "permuted")}
 
 
+def test_a_run_that_began_on_other_data_is_in_a_table_of_its_own(tmp_path: Path) -> None:
+    for name, changed in (("plain", []), ("tested", ["test"]), ("mixed", ["train", "test"])):
+        write_run(tmp_path / name, name, starts=[{}, {"changed_data": changed}])
+    titles = {table.title: sorted(line.row.attention for line in rows) for table, rows in report(tmp_path)}
+    title = "digits: digits, 1,199 train, 299 val, 299 test, epoch by best_val"
+    assert titles == {title: ["plain", "tested"], f"{title}, begun on other data": ["mixed"]}
+
+
 @pytest.mark.parametrize("named", [("encoder.init_file", "data.tokenizer_folder"), ("data.tokenizer_folder",)])
 def test_runs_from_other_pretrained_weights_or_with_other_tokenizers_are_rows_of_one_table(
     named: tuple[str, ...], tmp_path: Path
