@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -44,7 +44,7 @@ class TableForm:
     def named(self, header: bool) -> TableForm:
         """The same with `label` as the first column where the table has no header and `label` is a name."""
         label = 1 if not header and isinstance(self.label, str) and not self.label.isdecimal() else self.label
-        return TableForm(label, self.split, self.id, self.time, self.values, self.num_channels, header)
+        return replace(self, label=label, header=header)
 
     @cached_property
     def others(self) -> frozenset[str]:
