@@ -326,8 +326,6 @@ class SeriesData(BucketedData, OwnData):
 
     def remarks(self) -> list[str]:
         """Counts the series that are cut, and names labels that are one number."""
-        self.prepare_data()
-        self.setup()
         found = super().remarks()
         max_len = self.coding.max_len
         if cut := int((self._store.lengths > max_len).sum()):
