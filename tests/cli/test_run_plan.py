@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,18 @@ from sliceformer_lab.training.build import build_data
 
 
 def count_calls(function: Callable[..., Any], calls: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counts the calls of a function, by whatever name a module of ours has imported it."""
+    """Counts the calls of a function, by whatever name a module of ours has imported it.
 
+    A module that an earlier test imported first holds what counted its calls there.
+    """
+
+    @wraps(function)
     def counted(*arguments: Any, **options: Any) -> Any:
         calls[function.__name__] += 1
         return function(*arguments, **options)
 
     for module in [module for name, module in sys.modules.items() if name.startswith("sliceformer_lab")]:
-        for name in [name for name, value in vars(module).items() if value is function]:
+        for name in [name for name, value in vars(module).items() if getattr(value, "__wrapped__", value) is function]:
             monkeypatch.setattr(module, name, counted)
 
 
