@@ -16,7 +16,6 @@ from sliceformer_lab.training import run as training
 
 TOUCH = "touch it-ran"
 SYSTEM = {"_target_": "os.system", "command": TOUCH}
-STREAM = "ext://sys.stdout"
 
 
 def log(**node: object) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def test_a_time_that_ends_before_a_place_can_be_saved_is_refused() -> None:
 
 @pytest.mark.parametrize("saves", [True, False])
 def test_a_job_whose_time_is_up_is_queued_again_only_if_it_saved_a_place(
-    saves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    saves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep = sweep_of(tmp_path / "sweep", "end=ok")
     last = sweep.place(sweep.jobs[0]) / "checkpoints" / "last.ckpt"

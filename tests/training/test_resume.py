@@ -169,7 +169,7 @@ def test_a_file_of_metrics_with_a_header_alone_hides_no_earlier_one(digits: Path
     assert len(read_metrics(digits)) == len(read_metrics(tmp_path)) > 0
 
 
-def test_finished_run_does_not_change(digits: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_finished_run_does_not_change(digits: Path) -> None:
     before = contents(digits)
     assert main([f"resume={digits}"]) == 0
     assert contents(digits) == before
