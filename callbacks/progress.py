@@ -67,7 +67,8 @@ class EpochLines(Callback):
         if not trainer.is_global_zero:
             return
         now, planned = time.perf_counter(), cast(TaskModule, trainer.lightning_module).num_steps
-        total = trainer.global_step if trainer.fast_dev_run else planned or trainer.global_step
+        is_trial = trainer.fast_dev_run  # type: ignore[attr-defined]
+        total = trainer.global_step if is_trial else planned or trainer.global_step
         self._next_line = max(self._next_line, now + FIRST)
         each = self._seconds_per_step(trainer, now)
         metrics = sorted(trainer.callback_metrics.items())

@@ -104,6 +104,14 @@ def test_run_below_its_reference_is_warned(tmp_path: Path) -> None:
     assert below_reference(task, {"test/accuracy": 0.95}, rows) == []
 
 
+def test_a_better_reference_is_marked_where_no_difference_is_shown(tmp_path: Path) -> None:
+    task, metrics = digits(tmp_path)[2], {"test/accuracy": 0.9}
+    places = {"forest": "behind", "ridge": "neither ahead nor behind"}
+    rows = [{"name": name, "metrics": metrics, "difference": {"place": place}} for name, place in places.items()]
+    (warning,) = below_reference(task, {"test/accuracy": 0.85}, rows)
+    assert warning.endswith("0.8500, forest 0.9000, ridge 0.9000 (no difference is shown) on the same split")
+
+
 @pytest.mark.parametrize(("wrong", "place"), [(0, "ahead"), (25, "neither ahead nor behind"), (60, "behind")])
 def test_a_run_is_ahead_of_a_reference_behind_it_or_neither_on_the_same_examples(
     wrong: int, place: str, tmp_path: Path

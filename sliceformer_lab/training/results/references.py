@@ -92,14 +92,17 @@ def references(
 
 
 def below_reference(task: TaskModule, metrics: Mapping[str, float], rows: list[Row]) -> list[str]:
-    """A warning if a reference has a better test score than the run."""
+    """A warning if a reference has a better test score than the run; it marks those that are not shown to be ahead."""
     name = f"test/{task.monitor}"
     sign = 1 if task.monitor_mode == "max" else -1
-    scores = {row["name"]: row["metrics"][name] for row in rows if name in row.get("metrics", {})}
-    better = {model: score for model, score in scores.items() if name in metrics and sign * (score - metrics[name]) > 0}
+    scored = [row for row in rows if name in metrics and name in row.get("metrics", {})]
+    better = [row for row in scored if sign * (row["metrics"][name] - metrics[name]) > 0]
     if not better:
         return []
-    listed = ", ".join(f"{model} {score:.4f}" for model, score in better.items())
+    shown = [row.get("difference", {}).get("place", "behind") == "behind" for row in better]
+    marks = ["" if is_shown else " (no difference is shown)" for is_shown in shown]
+    parts = zip(better, marks, strict=True)
+    listed = ", ".join(f"{row['name']} {row['metrics'][name]:.4f}{mark}" for row, mark in parts)
     return [f"the run is below the reference: {name} {metrics[name]:.4f}, {listed} on the same split"]
 
 
