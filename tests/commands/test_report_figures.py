@@ -177,6 +177,18 @@ def test_scores_have_every_run_and_the_intervals_of_the_table(study: Path, of_st
     assert "the best constant for the test set, is 10.00 % (outside the panel)" in of_study["scores"].caption
 
 
+def test_an_interval_beyond_a_panel_ends_in_arrow_heads(tmp_path: Path) -> None:
+    write_runs(tmp_path, "csp", 0.60, 0.61, 0.70)
+    write_runs(tmp_path, "mha", 0.64, 0.65, 0.66)
+    found = figures_of(tmp_path, score_figures)
+    scores, speeds = (next(iter(draw_panels(found[name]).values())) for name in ("scores", "score_against_speed"))
+    for axes, heads, edges in ((scores, "<>", scores.get_xlim()), (speeds, "v^", speeds.get_ylim())):
+        lines = {str(line.get_marker()): line for line in axes.lines if line.get_marker() in heads}
+        assert sorted(lines) == sorted(heads), "of csp, on both sides"
+        ends = [lines[head].get_xdata() if axes is scores else lines[head].get_ydata() for head in heads]
+        np.testing.assert_allclose(np.ravel(ends), edges)
+
+
 @pytest.mark.parametrize("metric", ["test/accuracy_top5", "test/loss", "val/accuracy"])
 def test_no_figure_shows_the_chance_of_another_metric(metric: str, tmp_path: Path) -> None:
     scores = {"val/accuracy": 0.6, "test/accuracy": 0.5, "test/accuracy_top5": 0.9, "test/loss": 0.3}

@@ -31,11 +31,13 @@ from sliceformer_lab.measures.metric_scale import (
     less_is_better,
     metric_bounds,
 )
+from sliceformer_lab.measures.statistics import Interval
 
 MAX_FIGURE_ROWS = 40  # of a figure
 WIDTH, HEIGHT, ROW_HEIGHT = 6.2, 3.6, 0.36  # inches of a panel, and of a row of scores
 CHANCE, REFERENCE = ("--", "dashed line"), (":", "dotted line")
 MAX_MARKER_AREA, USUAL_MARKER_AREA = 420.0, 90.0  # square points: of most memory, of unknown memory
+BEYOND = "An arrow head marks an interval that goes on beyond the panel."
 
 Mark = tuple[str, float]  # a line style, and where the line is
 
@@ -63,8 +65,8 @@ def _scores(plotted: PlotTable) -> list[Figure]:
             caption=(
                 f"{metric}: mean over successful runs with its 95 % interval "
                 f"({' or '.join(ways) or 'no row has the three runs it takes'}); each stroke is a run. "
-                "Intervals may be clipped. Rows with overlapping intervals can still differ: the table compares "
-                f"them on equal seeds.{remark}{plotted.omission(rows)}"
+                f"{BEYOND} Rows with overlapping intervals can still differ: the table compares them on equal "
+                f"seeds.{remark}{plotted.omission(rows)}"
             ),
             alt=f"{format_heading(metric)}: "
             + ", ".join(f"{row.name} {format_value(_mean(row), metric)}" for row in rows),
@@ -115,6 +117,8 @@ def _score_panel(rows: Sequence[PlotRow], metric: str, domain: tuple[float, floa
             if row.line.interval is not None:
                 ends = row.line.interval.low, row.line.interval.high
                 axes.plot(ends, [place + 0.2] * 2, color=colour, linewidth=2, alpha=0.6)
+                for edge, head in _beyond(row.line.interval, domain, "<>"):
+                    axes.plot(edge, place + 0.2, head, color=colour, markersize=6, clip_on=False)
             axes.plot(_mean(row), place + 0.2, row.look.marker, color=colour, markersize=6.5)
         for line, value in marks:
             axes.axvline(value, color=MUTED, linestyle=line, linewidth=1)
@@ -123,6 +127,12 @@ def _score_panel(rows: Sequence[PlotRow], metric: str, domain: tuple[float, floa
             axes.xaxis.set_major_formatter(PercentFormatter(1))
 
     return draw
+
+
+def _beyond(interval: Interval, domain: tuple[float, float], heads: str) -> list[tuple[float, str]]:
+    """The edges of a panel that an interval passes, with their arrow heads: of `heads`, the lower one first."""
+    passes = interval.low < domain[0], interval.high > domain[1]
+    return [(edge, head) for edge, head, is_passed in zip(domain, heads, passes, strict=True) if is_passed]
 
 
 def _bubbles(plotted: PlotTable) -> list[Figure]:
@@ -141,7 +151,7 @@ def _bubbles(plotted: PlotTable) -> list[Figure]:
             title="Score against speed and memory",
             caption=(
                 f"{plotted.metric} with its 95 % interval against samples per second in training (median over the "
-                "runs); other jobs on the machine slow a run down. "
+                f"runs); other jobs on the machine slow a run down. {BEYOND} "
                 + (
                     "The area of a marker shows peak memory (resident memory on a CPU). "
                     if known
@@ -185,6 +195,8 @@ def _bubble_panel(rows: Sequence[PlotRow], metric: str, areas: Sequence[float] |
             if row.line.interval is not None:
                 ends = row.line.interval.low, row.line.interval.high
                 axes.plot([speed] * 2, ends, color=row.look.colour, linewidth=1, alpha=0.5)
+                for edge, head in _beyond(row.line.interval, domain, "v^"):
+                    axes.plot(speed, edge, head, color=row.look.colour, markersize=6, clip_on=False)
             axes.scatter(
                 speed, mean, area, row.look.colour, marker=row.look.marker, alpha=0.75, linewidths=0, clip_on=False
             )
