@@ -49,8 +49,6 @@ class PublishedResult:
 
     cell: PublishedCell
     printed: str  # the text in the paper
-    std: float | None  # as printed
-    note: str
 
     @property
     def value(self) -> float | None:
@@ -104,8 +102,7 @@ def published_results() -> dict[PublishedCell, PublishedResult]:
     results = {}
     for row in _rows_of("paper_results.csv"):
         cell = PublishedCell(*(row[key] for key in KEYS))
-        std = float(row["std"]) if row["std"] else None
-        results[cell] = PublishedResult(cell, row["value"], std, row["note"])
+        results[cell] = PublishedResult(cell, row["value"])
     return results
 
 
