@@ -99,7 +99,10 @@ PICTURES: dict[str, tuple[Callable[[Path], object], str]] = {
     "size of nothing.png": (lambda p: p.write_bytes(png(0, 8)), "cannot be read as an image"),
     "no pixels.png": (lambda p: p.write_bytes(png(8, 8)), "cannot be read as an image"),
     "cut off.png": (lambda p: p.write_bytes(png(8, 8, bytes(72))[:40]), "cannot be read as an image"),
-    "empty.png": (lambda p: p.write_bytes(b""), "cannot be read as an image"),
+    "empty.png": (
+        lambda p: p.write_bytes(b""),
+        r"cannot be read as an image \(of no known format\); replace or delete",
+    ),
     "a folder.png": (lambda p: p.mkdir(), "cannot be read as an image"),
     "text.gif": (lambda p: p.write_text("GIF89a but not really"), "cannot be read as an image"),
     "noise.jpg": (lambda p: p.write_bytes(b"\xff\xd8\xff" + bytes(range(256))), "cannot be read as an image"),

@@ -83,9 +83,10 @@ def check_places(options: SwapOptions, inputs: HealingInputs, labelled: Labelled
     elif "/" in options.model:
         raise ConfigError(f"model={options.model}: there is no such folder; nothing is downloaded, so name one")
     elif options.weights is None or not Path(options.weights).expanduser().is_file():
+        missing = "" if options.weights is None else f"; weights={options.weights} is missing"
         raise ConfigError(
             f"model={options.model} is no folder; for a timm ViT of this name give weights=FILE, a file of its weights "
-            f"on this machine, not {options.weights}"
+            f"on this machine{missing}"
         )
     if not file.exists():
         raise ConfigError(f"data.file={inputs.file} is missing; name a file with texts or a folder of pictures")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from sliceformer_lab.errors import DataError, LabError, machine_error
 
@@ -34,8 +34,9 @@ def open_picture(path: Path) -> Iterator[Image.Image]:
     except LabError:
         raise
     except Exception as error:  # PIL has no error class of its own
+        reason = "of no known format" if isinstance(error, UnidentifiedImageError) else error  # whose text is the path
         raise machine_error(error) or DataError(
-            f"{path} cannot be read as an image ({error}); replace or delete it"
+            f"{path} cannot be read as an image ({reason}); replace or delete it"
         ) from error
 
 
