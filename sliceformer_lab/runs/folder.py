@@ -147,13 +147,16 @@ def pictures_in(folder: Path) -> list[Path]:
 def recorded_digests(folder: Path) -> dict[str, str]:
     """The digests of the data of a run by split, from its summary or else a checkpoint; {} before the first."""
     found: dict[str, str] = known_summary(folder).get("digests", {})
-    if found:
-        return found
+    return found or recorded_data(folder).get("digests", {})
+
+
+def recorded_data(folder: Path) -> dict[str, Any]:
+    """What the checkpoints of a run keep of its data; {} if none can be read."""
     for file in (folder / "checkpoints" / name for name in CHECKPOINTS):
         with suppress(RunFolderError):  # of a damaged one, beside which another may be whole
             for state in read_checkpoint(file).values() if file.is_file() else ():
                 if isinstance(state, dict) and "digests" in state:
-                    return dict(state["digests"])
+                    return dict(state)
     return {}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +19,7 @@ from support.runs import small_config
 from support.task_modules import ready
 
 from sliceformer_lab.__main__ import main
+from sliceformer_lab.commands.inspect.models import Group, Source
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.sequences.imdb import IMDB, LRAText, Reviews
 from sliceformer_lab.data.sequences.text import TextData
@@ -146,6 +148,21 @@ def test_pieces_are_learned_from_none_of_the_texts_that_are_held_out(tmp_path: P
         assert all(known["train"]) and not any(known["val"] + known["test"])
 
 
+def test_the_data_of_a_run_have_its_tokens_whatever_pieces_are_learned_today(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    run(small_config("task=imdb", f"data.root={root}", "data.verify=false", "data.vocab_size=300"), folder)
+    trained = load_pieces(folder).get_vocab()
+    for cache in root.glob("imdb-*"):
+        shutil.rmtree(cache)
+    monkeypatch.setattr(TextData, "_learned_from", lambda *_: ["other pieces than before"] * 9)
+    assert load_pieces(imdb(root).folder).get_vocab() != trained
+    data = cast(TextData, load_run(folder).data)
+    assert load_pieces(data.folder).get_vocab() == trained
+    assert {text for text, _ in members(data, "test")} == {text for text, _ in members(imdb(root), "test")}
+
+
 def test_the_published_partition_merges_all_and_holds_out_a_fifth_of_every_class(root: Path) -> None:
     data, other = (imdb(root, partition="published", val_fraction=0.0, split_seed=seed) for seed in (0, 1))
     assert data.sizes() == {"num_train": 76, "num_val": 0, "num_test": 20}
@@ -246,6 +263,10 @@ def test_a_checkpoint_keeps_its_tokenizer_and_refuses_another(root: Path, tmp_pa
     assert read_summary(folder)["protocol"]["sha256"] == load_run(folder).data.fingerprint()["sha256"]
     evaluation = small_config(*options) | {"mode": "eval"}
     run(evaluation, folder)
+    source, model = Source("csp", "csp", plan_of(evaluation), folder), load_run(folder).model
+    assert len(Group("imdb", "imdb", [source], 0).batches(source, model, 1)) == 1
+    with pytest.raises(DataError, match=r"checkpoint was trained with another tokenizer"):
+        Group("imdb", "imdb", [source], 1).batches(source, model, 1)  # of a run on another split
     for path in root.glob("aclImdb/train/*/*.txt"):
         path.write_text("other words altogether " + path.read_text("utf-8"), "utf-8")
     with pytest.raises(DataError, match=r"checkpoint was trained with another tokenizer") as caught:

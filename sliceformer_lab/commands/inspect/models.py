@@ -25,7 +25,8 @@ from sliceformer_lab.runs.folder import load_weights, read_config, scored_checkp
 from sliceformer_lab.runs.groups import Table, tables
 from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.training.build import build_data, build_task
-from sliceformer_lab.training.saved.same_data import changed_splits, describe_splits
+from sliceformer_lab.training.interfaces import DataModule
+from sliceformer_lab.training.saved.same_data import changed_splits, check_tokens, describe_splits
 
 UNUSABLE = (LabError, KeyError, TypeError, ValueError, OSError, OmegaConfBaseException)  # errors of foreign runs
 MAX_TOKEN_PAIRS = 2**24  # token pairs in a forward pass, N^2 for each sample, so that attention maps fit in memory
@@ -95,12 +96,12 @@ class Group:
     data_root: str | None = None  # None: where the runs read their data
     stage: str = "val"  # the split of the samples
     fingerprint: dict[str, Any] = field(default_factory=dict)
-    _splits: dict[str, Any] = field(default_factory=dict)
+    _splits: dict[str, tuple[DataModule, Any]] = field(default_factory=dict)
 
     def batches(self, source: Source, model: Any, samples: int) -> list[Batch]:
         """The first `samples` of the split under this source's data options, in smaller batches if they are long.
 
-        Raises DataError if the data are missing or others than those of the run.
+        Raises DataError if the data are missing or others than those of the run, or if their tokens have other ids.
         """
         split = self._split(source)
         count = min(samples, len(split))
@@ -112,9 +113,12 @@ class Group:
         key = json.dumps(options, sort_keys=True, default=str)
         if key not in self._splits:
             self._splits[key] = self._read(source)
-        return self._splits[key]
+        data, split = self._splits[key]
+        if source.folder is not None:
+            check_tokens(source.folder, data)
+        return split
 
-    def _read(self, source: Source) -> Any:
+    def _read(self, source: Source) -> tuple[DataModule, Any]:
         here = {"split_seed": self.split_seed, "root": self.data_root, "download": False}  # analyses download nothing
         known = source.plan.data.options
         changed = {f"data.{name}": value for name, value in here.items() if name in known and value is not None}
@@ -130,7 +134,7 @@ class Group:
         if source.folder is not None and is_own_split and self.stage in changed_splits(source.folder, data):
             raise DataError(f"{describe_splits([self.stage])} are others than those that the run was trained with")
         self.fingerprint = data.fingerprint()
-        return split
+        return data, split
 
 
 @dataclass

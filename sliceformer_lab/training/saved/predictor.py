@@ -11,24 +11,15 @@ from typing import Any, cast
 import torch
 
 from sliceformer_lab.config.checked import RunPlan
-from sliceformer_lab.data.sequences.tokenizer import TOKENIZER_FILE
 from sliceformer_lab.data.spec import Content, ContentKind, DataSpec, NewInput
 from sliceformer_lab.errors import DataError, LabError, RunFolderError
-from sliceformer_lab.runs.folder import read_checkpoint, scored_checkpoint
 from sliceformer_lab.training.build import build_data
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.results.predicted import Names, Row
 from sliceformer_lab.training.results.prediction_table import read_preprocessing
+from sliceformer_lab.training.saved.same_data import check_tokenizer
 
 INPUTS_PER_SORT = 2_048  # inputs of different lengths that are sorted by length at a time
-
-
-def check_tokenizer(folder: Path, plan: RunPlan, data: DataModule) -> None:
-    """Raises DataError if the tokenizer in a run folder, which encodes new inputs of `data`, is not the trained one."""
-    if (folder / TOKENIZER_FILE).is_file():
-        state = read_checkpoint(scored_checkpoint(plan.selection, folder)).get(type(data).__name__)
-        if state is not None:
-            data.check_token_ids(state)
 
 
 @dataclass(frozen=True)
@@ -61,7 +52,7 @@ class Predictor:
                 f"{folder} does not say how to encode new inputs: the run has not ended, or its file is gone; "
                 f"mode=eval resume={folder} adds it if the data are still there"
             )
-        check_tokenizer(folder, plan, data)
+        check_tokenizer(folder, data)
         return cls(task, data, *saved, kind)
 
     @property

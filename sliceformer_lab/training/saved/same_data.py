@@ -9,8 +9,9 @@ from pathlib import Path
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.config.plain_checks import own_paths
 from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.data.sequences.tokenizer import TOKENIZER_FILE
 from sliceformer_lab.errors import DataError
-from sliceformer_lab.runs.folder import recorded_digests
+from sliceformer_lab.runs.folder import recorded_data, recorded_digests
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +37,28 @@ def check_same_data(plan: RunPlan, folder: Path, data: DataModule) -> list[str]:
 
 
 def check_unchanged(folder: Path, data: DataModule) -> None:
-    """Prepares the data. Raises DataError if they are others than those that a run has recorded."""
+    """Prepares the data. Raises DataError if they, or the ids of their tokens, are others than those of a run."""
     data.digests()  # of a run that recorded none too
     if changed := changed_splits(folder, data):
         raise DataError(
             f"{describe_splits(changed)} have changed since {folder} was trained; put the earlier data back"
         )
+    check_tokens(folder, data)
+
+
+def check_tokens(folder: Path, data: DataModule) -> None:
+    """Raises DataError if tokens of the data have other ids than those that the model in a run folder reads."""
+    if state := recorded_data(folder):
+        data.check_token_ids(state)
+
+
+def check_tokenizer(folder: Path, data: DataModule) -> None:
+    """Raises DataError if a run folder has a tokenizer, which encodes new inputs, and the model was trained on another.
+
+    The data may be gone.
+    """
+    if (folder / TOKENIZER_FILE).is_file():
+        check_tokens(folder, data)
 
 
 def warn_of_changes(folder: Path, data: DataModule) -> list[str]:

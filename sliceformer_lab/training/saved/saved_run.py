@@ -75,7 +75,7 @@ class Run:
     @cached_property
     def data(self) -> DataModule:
         """The data module with its splits, downloaded if need be. Raises DataError if they are not those of the run."""
-        data = build_data(self.plan)
+        data = build_data(self.plan, None if read_preprocessing(self.folder) is None else self.folder)
         check_unchanged(self.folder, data)
         return data
 
