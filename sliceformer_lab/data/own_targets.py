@@ -193,9 +193,13 @@ class TableTargets(OwnTargets):
         return {"labels": labels}, np.array([[label in row for label in labels] for row in rows], dtype=np.float32)
 
     def _class_in(self, place: str, field: Any) -> str:
-        if not isinstance(field, str | int) or str(field).strip().lower() in ("", "nan"):  # pandas writes the latter
-            several = isinstance(field, list)
-            advice = "for several labels a row, set data.labels_separator" if several else "add it or delete the row"
+        is_missing = field is None or str(field).strip().lower() in ("", "nan")  # pandas writes the latter
+        if is_missing or not isinstance(field, str | int):
+            advice = "add it or delete the row"
+            if isinstance(field, list | np.ndarray):
+                advice = "for several labels a row, set data.labels_separator"
+            elif not is_missing:
+                advice = f"write it so, or predict numbers by data.targets=[{self.label_column}]"
             raise DataError(f"{place}: {self.label_column} is {field!r}, expected a word or a whole number; {advice}")
         return str(field)
 

@@ -93,7 +93,10 @@ def field_of(place: str, row: Mapping[str, Any], column: str, option: str, advic
 def separator_advice(names: Collection[str]) -> str:
     """What to do where a table has one column whose name holds another separator; empty for other tables."""
     found = [kind for mark, kind in OTHER_SEPARATORS.items() if len(names) == 1 and mark in next(iter(names))]
-    return f"; if {found[0]} separate its columns, save it with commas" if found else ""
+    if found:
+        return f"; if {found[0]} separate its columns, save it with commas"
+    is_list = len(names) == 1 and "," in next(iter(names))  # of a table called .tsv
+    return "; if commas separate its columns, call it .csv" if is_list else ""
 
 
 def are_measured(labels: Sequence[str], *, is_whole: bool = True) -> bool:

@@ -462,11 +462,22 @@ def test_a_table_in_another_encoding_is_refused_with_its_line(tmp_path: Path) ->
         ("[1, 2]", "line 2 is not an object"),
         ('{"text": "a"}', "line 2 has no column 'label'; data.label_column can be one of text"),
         ('{"text": 7, "label": 1}', "line 2: text is 7, not a text"),
-        ('{"text": "a", "label": 0.5}', "line 2: label is 0.5, expected"),
+        ('{"text": null, "label": 1}', "line 2: text is None, not a text; add it or delete the row"),
+        (
+            '{"text": "a", "label": 0.5}',
+            "line 2: label is 0.5, expected a word or a whole number; write it so, or pred",
+        ),
+        ('{"text": "a", "label": null}', "line 2: label is None, expected a word or a whole number; add it or delete"),
+        ('{"text": "a", "label": NaN}', "line 2: label is nan, expected a word or a whole number; add it or delete"),
+        ('{"text": "a", "label": ["b"]}', "line 2: label is ['b'], expected a word or a whole number; for several lab"),
     ],
 )
 def test_a_wrong_line_of_json_is_refused(line: str, expected: str, tmp_path: Path) -> None:
     assert expected in complaint(table(tmp_path, json.dumps({"text": "b", "label": 1}) + "\n" + line + "\n", "a.jsonl"))
+
+
+def test_a_tsv_whose_columns_commas_separate_is_told_its_ending(tmp_path: Path) -> None:
+    assert complaint(table(tmp_path, GOOD, "texts.tsv")).endswith("; if commas separate its columns, call it .csv")
 
 
 def test_a_missing_table_and_an_unknown_ending_are_reported_with_advice(tmp_path: Path) -> None:

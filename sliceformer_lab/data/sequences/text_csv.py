@@ -139,5 +139,6 @@ class TextCSV(TextData, TableTargets, OwnTables):
     def _text(self, place: str, row: Mapping[str, Any]) -> str:
         text = field_of(place, row, str(self.text_column), "text_column", self._advice)
         if not isinstance(text, str):
-            raise DataError(f"{place}: {self.text_column} is {text!r}, not a text; choose another data.text_column")
+            advice = "choose another data.text_column" if text is not None else "add it or delete the row"
+            raise DataError(f"{place}: {self.text_column} is {text!r}, not a text; {advice}")
         return text

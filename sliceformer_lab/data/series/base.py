@@ -33,6 +33,7 @@ from sliceformer_lab.data.strings import Strings
 from sliceformer_lab.data.table_files import are_measured
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.files import write_json
+from sliceformer_lab.runs.plain_text import counted
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +150,7 @@ class SeriesData(BucketedData, OwnData):
         Strings.write(folder, PLACES, (self.short_place(series.place) for series in found))
         gaps = any(np.isnan(series.values).any() for series in found)
         write_json(folder / self.facts_file, {"channels": channels, "gaps": gaps})
-        log.info(f"{self.own_name}: {len(found):,} series of {channels} channels, kept for all runs")
+        log.info(f"{self.own_name}: {len(found):,} series of {counted(channels, 'channel')}, kept for all runs")
 
     def short_place(self, place: str) -> str:
         """The place of a series without the folder of the data: "texts.csv, line 7"."""
