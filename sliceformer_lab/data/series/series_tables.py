@@ -57,27 +57,32 @@ def _rows_of_series(rows: RowsAndErrors, form: TableForm, layout: TableLayout, l
             if isinstance(row, DataError):
                 raise row
             label, stage = _label_and_stage(place, row, form, labelled)
-            yield Series(_wide_values(place, row, form, layout), label, place, stage)
+            yield Series(_wide_values(place, row, form, layout, labelled), label, place, stage)
         except DataError as error:
             yield place, error
 
 
-def _wide_values(place: str, row: Mapping[str, Any], form: TableForm, layout: TableLayout) -> np.ndarray:
+def _wide_values(
+    place: str, row: Mapping[str, Any], form: TableForm, layout: TableLayout, labelled: bool
+) -> np.ndarray:
     """The values (L, C) of a row; missing ones at its end are none."""
     if len(layout.values) % form.num_channels:
         raise DataError(
             f"{place} has {len(layout.values)} values, which data.num_channels={form.num_channels} does not divide; "
             "give every channel as many columns"
         )
-    numbers = _numbers(place, row, form, layout).reshape(form.num_channels, -1).T
+    numbers = _numbers(place, row, form, layout, labelled).reshape(form.num_channels, -1).T
     known = np.flatnonzero(~np.isnan(numbers).all(axis=1))
     if not len(known):
         raise DataError(f"{place} has no values; delete the row")
     return numbers[: known[-1] + 1]
 
 
-def _numbers(place: str, row: Mapping[str, Any], form: TableForm, layout: TableLayout) -> np.ndarray:
-    """The values (n,) of a row in the order of the layout, NaN where they are missing. Raises DataError."""
+def _numbers(place: str, row: Mapping[str, Any], form: TableForm, layout: TableLayout, labelled: bool) -> np.ndarray:
+    """The values (n,) of a row in the order of the layout, NaN where they are missing.
+
+    Raises DataError; of a table that is `labelled` and so no new input, it says that a column may hold no values.
+    """
     layout.check(place, row, form)
     columns = layout.values
     fields = [row.get(column) for column in columns]
@@ -90,7 +95,7 @@ def _numbers(place: str, row: Mapping[str, Any], form: TableForm, layout: TableL
                 f"{place}: {columns[lists[0]]} is a list; give each value a column of its own, or each time a row"
             )
         known = [None if isinstance(part, str) and part.strip().lower() in MISSING else part for part in fields]
-        numbers = np.array([_value(place, *pair) for pair in zip(columns, known, strict=True)])
+        numbers = np.array([_value(place, *pair, labelled) for pair in zip(columns, known, strict=True)])
     beyond = np.flatnonzero(np.abs(numbers) > MAX_TARGET)  # infinity, too
     if len(beyond):
         name, value = columns[beyond[0]], numbers[beyond[0]]
@@ -98,11 +103,13 @@ def _numbers(place: str, row: Mapping[str, Any], form: TableForm, layout: TableL
     return numbers
 
 
-def _value(place: str, column: str, field: Any) -> float:
-    """A field as a number, NaN where it is missing. Raises DataError: the column may be none of values."""
+def _value(place: str, column: str, field: Any, labelled: bool) -> float:
+    """A field as a number, NaN where it is missing. Raises DataError, as `_numbers`."""
     try:
         return number_of(place, column, field)
     except DataError as error:
+        if not labelled:
+            raise
         raise DataError(f"{error}; if {column} holds no values, name the others by data.value_columns") from None
 
 
@@ -155,7 +162,7 @@ def _rows_of_times(rows: RowsAndErrors, form: TableForm, layout: TableLayout, la
             for word, before, now in (("label", one.label, label), ("split", one.stage, stage)):
                 if before != now:
                     raise DataError(f"{place}: {name} has the {word} {now!r}, but {before!r} before; give it one")
-            one.values.append(_numbers(place, row, form, layout))
+            one.values.append(_numbers(place, row, form, layout, labelled))
             one.times.append(len(one.times) if form.time is None else _time(place, row, form.time, layout.days))
         except DataError as error:
             one = found.setdefault(name, _Long("", None, f"{place} ({name})"))
