@@ -16,7 +16,7 @@ from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.commit import git_commit
 from sliceformer_lab.runs.files import whole_file, write_json
 from sliceformer_lab.runs.folder import read_summary
-from sliceformer_lab.runs.plain_text import csv_cell
+from sliceformer_lab.runs.plain_text import counted, csv_cell
 
 TABLE_CHARACTERS = 200  # characters of printed tables in files and pipes
 
@@ -25,12 +25,15 @@ def run(name: str, node: Mapping[str, Any], options: InspectOptions, folder: Pat
     """Run an analysis and write NAME.csv, NAME.json and its figures into `folder`. Raises LabError."""
     analysis: Analysis = build_object(node, where="analysis")
     study = open_study(options)
+    models = counted(sum(len(group.sources) for group in study.groups), "model")
+    console = table_console(TABLE_CHARACTERS)
+    about = f"{name}: {models} in {', '.join(options.folders)}, with the weights of {' and '.join(options.checkpoints)}"
+    console.print(about, markup=False, soft_wrap=True)
     findings = analysis.findings(study)
     if findings.table.empty:
         raise LabError(f"none of the runs in {', '.join(options.folders)} could be opened: {_reasons(study)}")
     content = {"analysis": name, "options": dict(node), **asdict(options), **_provenance(study)}
     files = write_findings(findings, name, content, folder)
-    console = table_console(TABLE_CHARACTERS)
     for table in findings.summary:
         console.print(table)
     for run_name, reason in study.left_out.items():
