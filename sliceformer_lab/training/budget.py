@@ -70,12 +70,12 @@ def within_budget(plan: RunPlan, data: DataSpec) -> RunPlan:
     none. The widths inside attention and MLP are tried first, because they leave the residual width, the heads and the
     positions as they are. Raises ConfigError for a budget that cannot be read, or that no width meets within 5 %.
     """
-    budget = str(plan.budget)
+    budget, named = str(plan.budget), plan.names.attention
     unit, amount = parse_budget(budget)
     own = model_cost(plan, data, unit)
     target = amount if isinstance(amount, int) else _cost_with(amount, plan, data, unit)
     if abs(own - target) <= KEPT_WIDTH_ERROR * target:
-        log.info(f"budget={budget}: {own:,} {NAMES[unit]} as configured, {100 * (own / target - 1):+.1f} %")
+        log.info(f"budget={budget}: {own:,} {NAMES[unit]} of {named} as configured, {100 * (own / target - 1):+.1f} %")
         return plan
     reached: list[Model] = []
     failure: ConfigError | None = None
@@ -91,7 +91,7 @@ def within_budget(plan: RunPlan, data: DataSpec) -> RunPlan:
             node, _, option = width.key.partition(".")
             log.info(
                 f"budget={budget}: {width.key} {plan.plain[node][option]} -> {width.at(best.steps)}: "
-                f"{best.cost:,} {NAMES[unit]}, {100 * (best.cost / target - 1):+.1f} %"
+                f"{best.cost:,} {NAMES[unit]} of {named}, {100 * (best.cost / target - 1):+.1f} %"
             )
             return width.changed(plan, best.steps)
     if reached:

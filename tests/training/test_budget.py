@@ -101,7 +101,7 @@ def test_the_first_width_that_meets_the_budget_changes(
     parameters = num_parameters(built(found))
     asked = config["budget"]
     assert parameters == pytest.approx(1000 * int(asked[len("params:") : -1]), rel=0.05)
-    expected = f"budget={asked}: {solved} {config[node][name]} -> {found[node][name]}: {parameters:,} parameters"
+    expected = f"budget={asked}: {solved} {config[node][name]} -> {found[node][name]}: {parameters:,} parameters of "
     assert [record.message.startswith(expected) for record in caplog.records] == [True]
 
 
@@ -122,7 +122,7 @@ def test_a_model_that_meets_its_budget_keeps_its_width(off: float, caplog: pytes
     config = configured("mha", budget=f"params:{round(off * parameters)}")
     with caplog.at_level(logging.INFO):
         assert within_budget(config) == config
-    assert f": {parameters:,} parameters as configured, " in caplog.text
+    assert f": {parameters:,} parameters of csp as configured, " in caplog.text
 
 
 @pytest.mark.parametrize(
