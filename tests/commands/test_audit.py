@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 from support import written_runs
 from support.comparisons import audit, page_of, read_results
+from support.run_folders import write_run
 from support.written_runs import DIGESTS, Words, WrittenRuns
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.compare import equal_time, results
 from sliceformer_lab.commands.compare.equal_time import Times
 from sliceformer_lab.commands.compare.reference_scores import mean_references
+from sliceformer_lab.commands.compare.trials_of_rows import check_one_data
 from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.errors import DataError, Interrupted, LabError, NoVerdictError
@@ -136,6 +138,15 @@ def test_an_audit_does_not_go_on_after_its_set_has_changed(tmp_path: Path, monke
     monkeypatch.setattr(written_runs, "DIGESTS", {"test": "2c3d"})  # of a published set, which no plan has
     with pytest.raises(DataError, match=r" differ in the test data, so they are not compared"):
         audit(tmp_path, WrittenRuns(scores))
+
+
+def test_runs_whose_seed_draws_their_training_data_are_of_one_data(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_run(tmp_path / f"drawn-{seed}", seed=seed, digests={"train": f"{seed}", "val": "a", "test": "b"})
+    check_one_data(tmp_path)
+    write_run(tmp_path / "other", seed=1, digests={"train": "0", "val": "a", "test": "b"})
+    with pytest.raises(DataError, match=r"drawn-1 and other in .* differ in the training data"):
+        check_one_data(tmp_path)
 
 
 def test_a_failed_run_is_no_result_and_waits_for_retry(tmp_path: Path) -> None:
