@@ -25,7 +25,7 @@ class Encoded:
 
     values: tuple[int, ...]  # how many each feature has
     numbers: np.ndarray  # (n, F) uint8, or int32 if a feature has more than MAX_VALUES
-    digest: str  # of what each number stands for
+    digest: str  # sha256 of the values that the numbers stand for, or one-hot
 
     @classmethod
     def of(cls, parts: Sequence[np.ndarray]) -> Self:

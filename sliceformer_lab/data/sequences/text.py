@@ -198,7 +198,7 @@ class TextData(SequenceData):
         (folder / self.facts_file).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def _learned_from(self, parts: Texts, targets: np.ndarray) -> list[str]:
-        """The texts that train, of which those with `targets` (n, ...) in "train" may be held out for validation."""
+        """The training texts, with `targets` (n, ...), without those for validation: the tokenizer learns from them."""
         training = [text.content for text in parts["train"]]
         if not self.tokenizer.learns:
             return training
