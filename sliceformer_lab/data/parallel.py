@@ -65,7 +65,10 @@ class LimitedProcess(Generic[Work, Result]):
         self._pipe: Connection | None = None
 
     def __call__(self, work: Work) -> Result | None:
-        """`function(work)`; None if it takes longer than the limit. Raises DataError if the process is killed twice."""
+        """`function(work)`, its error too; None if it takes longer than the limit.
+
+        Raises DataError if the process is killed twice.
+        """
         try:
             return self._ask(work)
         except (EOFError, ConnectionError):
@@ -87,15 +90,17 @@ class LimitedProcess(Generic[Work, Result]):
             self._pipe.send(work)
             if not self._pipe.poll(self._seconds):
                 return None
-            result: Result = self._pipe.recv()
+            result: Result | Exception = self._pipe.recv()
             done = True
-            return result
         finally:
             if not done and self._process is not None:
                 self._process.kill()
                 self._process.join()
                 self._pipe.close()
                 self._pipe = None
+        if isinstance(result, Exception):
+            raise result
+        return result
 
 
 def _answer(function: Callable[[Work], Result], pipe: Connection) -> None:
@@ -106,7 +111,11 @@ def _answer(function: Callable[[Work], Result], pipe: Connection) -> None:
             work = pipe.recv()
         except EOFError:
             return
-        pipe.send(function(work))
+        try:
+            answer: Result | Exception = function(work)
+        except Exception as error:
+            answer = error
+        pipe.send(answer)
 
 
 def _start() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import pickle
+import sys
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -310,6 +311,20 @@ def test_a_molecule_that_takes_too_long_is_an_error_whatever_rdkit_does(
     with pytest.raises(DataError, match=r"'CCC' takes RDKit more than"):
         data.encode_one("CCC")
     assert len(data.encode_one("CCCC")) == 4
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_molecules_without_rdkit_end_with_the_sentence_that_names_it(
+    processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rdkit", None)  # as if it were not installed
+    smiles._rdkit.cache_clear()
+    base._time_limited.cache_clear()  # a process that imported it may be left from another test
+    try:
+        with pytest.raises(DataError, match=r"reading SMILES needs RDKit: pip install 'sliceformer-lab\[graph\]'"):
+            table(tmp_path, ["C,1", "CC,2"], processes=processes).prepare_data()
+    finally:
+        base._time_limited.cache_clear()
 
 
 def test_molecules_are_read_after_the_thread_that_read_the_first_ones_has_ended(tmp_path: Path) -> None:
