@@ -86,7 +86,7 @@ def test_bad_loss_stops_before_the_optimizer_step(tmp_path: Path, monkeypatch: p
     models: list[LightningModule] = []
     monkeypatch.setattr(ImageClassification, "loss", bad)
     monkeypatch.setattr(Guard, "on_exception", lambda self, trainer, module, error: models.append(module))
-    with pytest.raises(DivergedError, match="loss became nan in epoch 1, step 2"):
+    with pytest.raises(DivergedError, match="loss became nan in epoch 2, step 2"):
         run(small_config(), tmp_path)
     assert read_summary(tmp_path)["status"] == "diverged"
     assert read_checkpoint(tmp_path / "checkpoints" / "best.ckpt")["epoch"] == 0
@@ -105,7 +105,7 @@ def test_on_a_gpu_a_bad_loss_is_read_a_step_later_and_the_run_ends_with_its_plac
 
     monkeypatch.setattr(Guard, "late_devices", ("cpu",))
     monkeypatch.setattr(ImageClassification, "loss", bad)
-    with pytest.raises(DivergedError, match=f"loss became nan in epoch 1, step {start}"):
+    with pytest.raises(DivergedError, match=f"loss became nan in epoch 2, step {start}"):
         run(small_config(), tmp_path)
     best = read_checkpoint(tmp_path / "checkpoints" / "best.ckpt")
     assert best["epoch"] == 0

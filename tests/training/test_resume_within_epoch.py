@@ -132,7 +132,7 @@ def test_signal_saves_the_place_and_the_run_goes_on_from_it(
 
     with monkeypatch.context() as patch:
         patch.setattr(Guard, "on_before_backward", signalled)
-        with pytest.raises(Interrupted, match="in epoch 1, step 11; continue with resume="):
+        with pytest.raises(Interrupted, match="in epoch 2, step 11; continue with resume="):
             run(config, tmp_path)
     assert read_checkpoint(tmp_path / "checkpoints" / "last.ckpt")["global_step"] == 11
     run(config, tmp_path)
