@@ -19,6 +19,8 @@ from sliceformer_lab.batch import Batch, Padding
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.permute import shift_sort
 from sliceformer_lab.permute.exported import decomposed, slice_shifts
+from sliceformer_lab.runs.files import write_json
+from sliceformer_lab.runs.folder import read_summary
 
 SMALL = ("encoder=tiny", "optim.epochs=1", "callbacks=minimal", "pictures=false", "reference=null")
 
@@ -230,6 +232,17 @@ def test_what_onnx_computes_wrongly_is_refused(
     run = text_run(train, texts, "attention=pooling")  # torch.onnx drops the divisor of avg_pool2d
     words = ("export", f"resume={run}", "format=onnx", f"output={tmp_path / 'model'}")
     assert "differs from the run's by" in refused(*words) and list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_was_stopped_before_its_score_is_not_exported(
+    train: Callable[..., Path], refused: Callable[..., str]
+) -> None:
+    run = train("data.limit_train=64", "data.limit_eval=64")
+    summary = read_summary(run)
+    del summary["metrics"]
+    write_json(run / "summary.json", summary | {"status": "interrupted"})
+    assert "a run that has scored no model (interrupted); continue it with" in refused("export", f"resume={run}")
+    assert not (run / "export").exists()
 
 
 def test_failed_export_leaves_nothing(

@@ -37,7 +37,7 @@ outputs = model.execute([{arguments}])[0]""",
 def model_card(run: Run, form: Format, written: Written, copied: Sequence[str]) -> str:
     """The Markdown of the card."""
     summary, spec = run.summary, run.spec
-    protocol = summary.get("protocol", {})
+    protocol = summary["protocol"]
     arguments = "inputs, lengths" if spec.ragged else "inputs"
     example = run.model.example().inputs
     free = written.lengths is not None and not written.lengths.is_fixed
@@ -46,18 +46,18 @@ def model_card(run: Run, form: Format, written: Written, copied: Sequence[str]) 
     official = "" if protocol.get("official") is not False else ", not checked against a published copy"
     facts = {
         "task": summary["task"],
-        "data": f"{protocol.get('data', spec.name)}, {protocol.get('num_train', 0):,} training examples{official}",
+        "data": f"{protocol['data']}, {protocol['num_train']:,} training examples{official}",
         "attention": _with_options(str(summary["attention"]), summary["options"]["attention"]),
         "encoder": _with_options("", summary["options"]["encoder"]),
-        "parameters": f"{summary.get('parameters', 0):,}",
+        "parameters": f"{summary['parameters']:,}",
         "seeds": f"seed {summary['seed']}, split seed {summary['split_seed']}",
-        "selection": protocol.get("selection", run.config["selection"]),
+        "selection": protocol["selection"],
         "recipe": summary.get("recipe") or "none",
         "command": f"`sliceformer-lab {shlex.join(summary['command'])}`" if "command" in summary else "unknown",
         "versions": ", ".join(f"{name} {number}" for name, number in summary["versions"].items()),
         "commit": summary.get("git_commit") or "unknown",
     }
-    metrics = [f"| {name} | {format_score(value)} |" for name, value in summary.get("metrics", {}).items()]
+    metrics = [f"| {name} | {format_score(value)} |" for name, value in summary["metrics"].items()]
     padding = f"; `lengths` ({batch},) int64 counts the real tokens, padding follows them" if spec.ragged else ""
     batches = "Inputs come one at a time" if batch == "1" else "The batch size may vary"
     lines = [

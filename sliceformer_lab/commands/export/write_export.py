@@ -24,7 +24,7 @@ from sliceformer_lab.commands.export.program import (
 )
 from sliceformer_lab.config.schema import allowed_too
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.errors import ConfigError, LabError
+from sliceformer_lab.errors import ConfigError, LabError, RunFolderError
 from sliceformer_lab.runs.files import whole_folder, write_text
 from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.training.interfaces import TaskModule
@@ -44,6 +44,11 @@ def run(options: ExportOptions) -> None:
     """Writes the export. Raises LabError, and then leaves no folder."""
     source = Path(options.resume).expanduser()
     opened = load_run(source)
+    if "metrics" not in opened.summary:
+        raise RunFolderError(
+            f"{source} holds a run that has scored no model ({opened.summary['status']}); continue it with "
+            f"resume={source}, then export it"
+        )
     folder = Path(options.output).expanduser() if options.output else source / "export" / options.format
     if folder.exists():
         raise ConfigError(f"output={folder}: this folder exists already; name a new one")
