@@ -9,6 +9,7 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 
 from sliceformer_lab.config.compose import preset_root
+from sliceformer_lab.config.explain import NOT_UNDERSTOOD
 from sliceformer_lab.config.schema import ConfigError, nearest
 from sliceformer_lab.runs.sweep import override_key
 
@@ -59,6 +60,6 @@ def _check(word: str, key: str, known: list[str], refused: Mapping[str, str], co
     try:
         swept = OverridesParser.create().parse_override(word).is_sweep_override()
     except HydraException as error:
-        raise ConfigError(f"{word}: not understood; write KEY=VALUE, and quote a value with brackets") from error
+        raise ConfigError(f"{word}: {NOT_UNDERSTOOD}") from error
     if swept:
         raise ConfigError(f"{word}: several values, but only {compared} are compared; give one, or [...] for a list")

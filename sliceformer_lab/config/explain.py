@@ -16,6 +16,10 @@ from sliceformer_lab.config.schema import ConfigError, nearest
 from sliceformer_lab.config.sweep_size import split_jobs
 from sliceformer_lab.errors import LabError
 
+NOT_UNDERSTOOD = (  # the shell takes one kind of quotes away
+    "not understood; write KEY=VALUE, and a value with a letter such as ö or a sign such as ( in two kinds of quotes, "
+    """'KEY="VALUE"'"""
+)
 MAX_NAMED_OPTIONS = 3  # of a group that have a key which the chosen one lacks
 
 
@@ -37,7 +41,7 @@ def explain(error: Exception, overrides: Sequence[str], config_name: str = "conf
     if missing := re.search(r"Missing mandatory value: (\S+)", str(error)):
         return f"{missing[1]}: a value is needed; write {missing[1]}=..."
     if isinstance(error, OverrideParseException):
-        return f"{error.override}: not understood; write KEY=VALUE, and quote a value with spaces or brackets"
+        return f"{error.override}: {NOT_UNDERSTOOD}"
     if ambiguous := re.match("Ambiguous value for argument '(.*)'", str(error)):
         return f"{ambiguous[1]}: several values; add -m to run each of them, or write [...] for a list"
     try:

@@ -102,6 +102,11 @@ WITHOUT_TORCH = {
     "attention=[mha,csp]": "name one option of attention",
     "seed=1,2": "seed=1,2: several values; add -m to run each of them, or write [...] for a list",
     "attention.order=[": "attention.order=[: not understood; write KEY=VALUE",
+    "data.root=Größe": (
+        "data.root=Größe: not understood; write KEY=VALUE, and a value with a letter such as ö or a sign such as ( in ",
+        """two kinds of quotes, 'KEY="VALUE"'""",
+    ),
+    "'resume=\"Größe (1)\"'": "resume=Größe (1) is not a run folder",
     "attention": "attention is neither a command nor KEY=VALUE; there are audit, benchmark, check, export, inspect",
     "reprot outputs": "reprot is neither a command nor KEY=VALUE; did you mean report?",
     "seed=1 attention": "attention: not understood; write KEY=VALUE",
