@@ -9,6 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import sliceformer_lab
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -35,6 +37,10 @@ COMMANDS = (  # the folders of sliceformer_lab/commands; COMMAND in command.py o
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; `argv` without the program's name."""
+    if "__all__" not in vars(sliceformer_lab):  # a folder of that name hides the package, and Python would mix both
+        place = next(iter(sliceformer_lab.__path__))
+        print(f"sliceformer-lab: {place} hides the installed package; start in another folder", file=sys.stderr)  # noqa: T201
+        return 1
     try:  # the imports too: they take a second
         from sliceformer_lab.cli.main import run_program
         from sliceformer_lab.cli.train import train_command

@@ -148,3 +148,11 @@ def test_the_operator_is_installed_and_runs_where_torch_is_alone(tmp_path: Path)
 @pytest.mark.slow
 def test_editable_install_runs_beside_files_with_our_folders_names(folder: Path) -> None:
     assert train_and_open(folder) == ROOT / "tasks" / "image.py"
+
+
+def test_above_a_clone_of_the_package_s_name_a_sentence_says_what_hides_the_package(tmp_path: Path) -> None:
+    clone = tmp_path / "sliceformer_lab"
+    (clone / "data").mkdir(parents=True)  # as the first download makes it: it would hide the package's own
+    done = run_python("-m", "sliceformer_lab", "--help", cwd=tmp_path)
+    sentence = f"sliceformer-lab: {clone} hides the installed package; start in another folder\n"
+    assert (done.returncode, done.stderr) == (1, sentence)
