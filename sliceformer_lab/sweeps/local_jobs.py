@@ -45,7 +45,7 @@ class LocalLauncher(Launcher):
             )
         cores = num_cores()
         self.places = jobs if jobs != "auto" else len(visible) // gpus if visible else max(1, cores // 2)
-        each = str(max(1, cores // self.places) if threads == "auto" else threads)
+        each = os.environ.get(THREADS[0], str(max(1, cores // self.places))) if threads == "auto" else str(threads)
         self.variables = {name: os.environ.get(name, each) if threads == "auto" else each for name in THREADS}
         self._gpus = [visible[gpus * slot : gpus * (slot + 1)] for slot in range(self.places)] if visible else []
 

@@ -106,6 +106,18 @@ def test_each_place_has_gpus_of_its_own(tmp_path: Path, monkeypatch: pytest.Monk
         LocalLauncher(jobs=3, gpus=2)
 
 
+def test_omp_num_threads_sets_the_threads_of_every_library_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "5")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    assert LocalLauncher(jobs=1).variables == {
+        "OMP_NUM_THREADS": "3",
+        "MKL_NUM_THREADS": "3",  # torch takes this one first
+        "OPENBLAS_NUM_THREADS": "5",
+    }
+    assert set(LocalLauncher(jobs=1, threads=2).variables.values()) == {"2"}
+
+
 def test_a_forked_job_equals_its_recorded_command_in_a_process_of_its_own_bit_for_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
