@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.colors import to_rgb
+from PIL import Image
 from support import written_runs
 from support.comparisons import audit, page_of, read_results
 from support.run_folders import write_run
@@ -23,6 +25,7 @@ from sliceformer_lab.commands.compare.trials_of_rows import check_one_data
 from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.errors import DataError, Interrupted, LabError, NoVerdictError
+from sliceformer_lab.measures.plots import COLOURS
 from sliceformer_lab.runs.files import digest_of
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.ledger import options_that_count
@@ -71,6 +74,14 @@ def test_an_audit_ends_with_a_verdict_and_one_sentence(ended: Ended) -> None:
     assert page.count("python -m sliceformer_lab audit attention=csp against=identity") == 1
     for name in ("differences.png", "learning_rate.png"):
         assert (folder / "audit" / "report" / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_row_has_the_same_colour_in_both_pictures(ended: Ended) -> None:
+    colours = [tuple(round(255 * part) for part in to_rgb(COLOURS[place])) for place in (0, 1)]  # csp and identity
+    for name, known in (("differences.png", [False, True]), ("learning_rate.png", [True, True])):
+        with Image.open(ended[0] / "audit" / "report" / name) as picture:
+            seen = {colour for _, colour in picture.convert("RGB").getcolors(picture.width * picture.height) or []}
+        assert [colour in seen for colour in colours] == known
 
 
 def test_trials_and_reports_have_their_own_seeds_and_only_reports_score_the_test_set(ended: Ended) -> None:

@@ -52,11 +52,11 @@ def _in_points(metric: str) -> str:
 
 
 def _draw_axis(axes: Axes, found: Comparison, axis: Axis) -> None:
-    factor = factor_of(found.metric)
+    factor, rows = factor_of(found.metric), list(found.tuning.trials)  # a row has its colour of the learning rates
     axes.axvline(0, color="0.3", linewidth=1)
     for place, one in enumerate(found.outcomes):
         if axis in one.findings:
-            _draw_finding(axes, place, one.findings[axis], factor, COLOURS[place % len(COLOURS)])
+            _draw_finding(axes, place, one.findings[axis], factor, COLOURS[rows.index(one.against) % len(COLOURS)])
     axes.set_title(AXIS_NAMES[axis])
     axes.grid(axis="x", alpha=0.3)
 
