@@ -18,7 +18,7 @@ from sliceformer_lab.runs.collect import walk_runs
 from sliceformer_lab.runs.folder import SUMMARY, known_summary
 from sliceformer_lab.runs.resume import may_change
 from sliceformer_lab.runs.sweep import PlannedJob, override_key
-from sliceformer_lab.sweeps.fork_server import begin_job, can_fork, fork_server
+from sliceformer_lab.sweeps.fork_server import begin_job, can_fork, fork_server, hidden_main
 from sliceformer_lab.sweeps.queue import print_to
 
 Kind = tuple[str, ...]
@@ -113,7 +113,8 @@ def _measured_costs(kinds: dict[Kind, tuple[str, ...]], measure: Measure, module
     here, there = context.Pipe(duplex=False)
     lifeline, held_here = context.Pipe(duplex=False)
     process = context.Process(target=_measure_in_turn, args=(there, list(kinds.values()), measure, lifeline))
-    process.start()
+    with hidden_main():
+        process.start()
     there.close()
     found, end = {}, time.monotonic() + MEASURING_LIMIT_S
     with held_here, suppress(EOFError):

@@ -11,10 +11,11 @@ import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
+from types import ModuleType
 
 LIBRARIES = (
     *("sliceformer_lab.sweeps.loaded_code", "sliceformer_lab.training.run"),
@@ -35,6 +36,17 @@ def fork_server(modules: Sequence[str]) -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*LIBRARIES, *modules])
     return context
+
+
+@contextmanager
+def hidden_main() -> Iterator[None]:
+    """Hides the main module, such as a caller's script, which a process that starts here would run once more."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def begin_job(lifeline: Connection) -> None:

@@ -21,7 +21,7 @@ from sliceformer_lab.runs.job_state import OUTPUT
 from sliceformer_lab.runs.processes import num_cores
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep
 from sliceformer_lab.sweeps.board import JobBoard
-from sliceformer_lab.sweeps.fork_server import begin_job, can_fork, fork_server
+from sliceformer_lab.sweeps.fork_server import begin_job, can_fork, fork_server, hidden_main
 from sliceformer_lab.sweeps.queue import LOCAL, Launcher, Queue, RunJob, print_to
 from sliceformer_lab.training.processes.signals import first_signal, signals_as_errors, time_to_save
 
@@ -83,7 +83,8 @@ class LocalLauncher(Launcher):
         if self._gpus:
             variables["CUDA_VISIBLE_DEVICES"] = ",".join(self._gpus[place])
         process = context.Process(target=_work, args=(queue.sweep, queue.run, job, variables, lifeline), name=job.name)
-        process.start()
+        with hidden_main():
+            process.start()
         return process
 
 

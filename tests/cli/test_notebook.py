@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.other_process import run_python
 from support.run_folders import write_run
 from support.runs import SMALL
 
@@ -30,6 +31,19 @@ def test_a_sweep_from_python_is_a_table_with_its_failed_jobs_and_goes_on(tmp_pat
     assert again["wall_seconds"][0] == table["wall_seconds"][0]
     with pytest.raises(LabError, match="is not the folder of a sweep"):
         sliceformer_lab.sweep("attention=cps,csp", folder=tmp_path / "other")
+
+
+def test_a_script_that_starts_a_sweep_runs_once(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    words = (*QUICK, "optim.lr=0.001,0.002", "seed=0,1", "launcher=local", "launcher.jobs=2")
+    script.write_text(
+        "import pathlib, sliceformer_lab\n"
+        "print('one start', file=pathlib.Path('starts').open('a'))\n"
+        f"print(sliceformer_lab.sweep(*{words}, folder='sweep')['status'].tolist())\n"
+    )  # four jobs, whose time is estimated first, by another process too; no `if __name__ == '__main__'`
+    done = run_python(str(script), cwd=tmp_path)
+    assert str(["ok"] * 4) in done.stdout and "Traceback" not in done.stderr, done.stderr
+    assert (tmp_path / "starts").read_text() == "one start\n"
 
 
 def test_a_table_has_options_metrics_cost_and_digests(tmp_path: Path) -> None:
