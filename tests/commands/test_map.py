@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import written_runs
 from support.written_runs import SECONDS, Words, WrittenRuns
 
 from sliceformer_lab.__main__ import main
@@ -19,7 +20,7 @@ from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.commands.map.rate_search import next_trials
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.schema import ConfigError
-from sliceformer_lab.errors import Interrupted, LabError
+from sliceformer_lab.errors import DataError, Interrupted, LabError
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.names import register_resolvers
 
@@ -135,6 +136,16 @@ def test_a_stopped_map_shows_what_it_has_and_goes_on_without_repeating_a_run(tmp
     assert len(cell["tuning"]) == 3 and len(cell["reporting"]) == 1
     (cell,) = draw(tmp_path, second, attentions=("csp",))
     assert len(cell["reporting"]) == 2 and len(first.done) == 4 and second.done == ["recall-csp-lr0.03-seed101"]
+
+
+def test_a_map_does_not_go_on_with_other_examples_of_a_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw(tmp_path, WrittenRuns(rising), attentions=("csp",))
+    monkeypatch.setattr(written_runs, "DIGESTS", {"test": "2c3d"})  # as if the generator had changed
+    draw(tmp_path, WrittenRuns(rising), attentions=("csp",), probes=("recall", "back"))
+    page = (tmp_path / "report" / "map.md").read_text()
+    with pytest.raises(DataError, match=r"recall-csp-lr0.003-trial0 and recall-csp-lr0.03-seed102 .*the test data"):
+        draw(tmp_path, WrittenRuns(rising), attentions=("csp",), seeds=3)
+    assert (tmp_path / "report" / "map.md").read_text() == page
 
 
 def test_each_round_of_a_map_says_how_many_runs_and_how_long_all_rounds_may_take(

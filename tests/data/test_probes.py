@@ -155,6 +155,14 @@ def data_of(name: str, *, seed: int = 0, batch_size: int = 4, **options: Any) ->
     return data
 
 
+def test_runs_of_all_seeds_have_the_training_data_of_one_generator() -> None:
+    first, seed, generator, sizes = (
+        data_of("back", **options).digests()["train"]
+        for options in ({}, {"seed": 1}, {"generator_seed": 1}, {"distance": 3})
+    )
+    assert first == seed and len({first, generator, sizes}) == 3
+
+
 def test_training_sequences_depend_on_step_and_seeds_and_go_on_where_an_epoch_was_interrupted() -> None:
     def draw_batches(step: int, batches: int = 0, **options: Any) -> list[torch.Tensor]:
         data = data_of("back", **options)

@@ -108,18 +108,17 @@ def record_of(folder: Path) -> RunRecord | None:
     return RunRecord(folder, folder.name, summary, str(summary["status"]))
 
 
-def check_one_data(folder: Path) -> None:
+def check_one_data(folder: Path, prefix: str = "") -> None:
     """Raises DataError if two runs in a folder with one split seed have different examples, as if the data changed.
 
-    Training examples count with one seed only, because those of the probes are drawn by it.
+    Only runs whose names begin with `prefix` are read.
     """
-    first: dict[tuple[Any, ...], RunRecord] = {}
-    runs = [one for place in sorted(folder.iterdir()) if (one := record_of(place)) is not None]
+    first: dict[tuple[Any, str], RunRecord] = {}
+    runs = [one for place in sorted(folder.glob(f"{prefix}*")) if (one := record_of(place)) is not None]
     for run, split in product(runs, NAMES):
         if (digest := run.split_digest(split)) is None:
             continue
-        seed, split_seed = run.unit
-        other = first.setdefault((split, split_seed, seed if split == "train" else None), run)
+        other = first.setdefault((run.unit[1], split), run)
         if other.split_digest(split) != digest:
             raise DataError(
                 f"{other.name} and {run.name} in {folder} differ in {describe_splits([split])}, so they are not "

@@ -10,6 +10,7 @@ from sliceformer_lab.cli.run_jobs import JobsInSteps
 from sliceformer_lab.cli.run_sweep import measure_job
 from sliceformer_lab.commands.compare.declaration import operator_digest
 from sliceformer_lab.commands.compare.steps import REPORT, RUNS, modules_of
+from sliceformer_lab.commands.compare.trials_of_rows import check_one_data
 from sliceformer_lab.commands.map.cells import Cell, checked_cells
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.commands.map.map_results import Map, Result, read_result
@@ -21,7 +22,7 @@ from sliceformer_lab.sweeps.estimate import find_costs, format_duration
 from sliceformer_lab.sweeps.queue import Launcher
 
 PLAN = "map.json"
-PROTOCOL = 3  # folders of another protocol are refused
+PROTOCOL = 4  # folders of another protocol are refused
 
 log = logging.getLogger(__name__)
 
@@ -44,21 +45,28 @@ def run(options: MapOptions, launcher: Launcher) -> None:
         try:
             run_rounds(cells, JobsInSteps("map", folder / RUNS, launcher, modules_of(plans), own, options.retry))
         finally:  # a map that is stopped shows what it has
-            results = {(cell.attention, cell.probe): read_result(folder / RUNS, cell) for cell in cells}
-            found = Map(options, results)
+            results = read_results(folder / RUNS, cells)
+            found = Map(options, {(one.cell.attention, one.cell.probe): one for one in results})
             write_map(found, folder / REPORT)
         send_map(found, folder / REPORT, plans[0].plain["logger"])
 
 
 def run_rounds(cells: Sequence[Cell], jobs: JobsInSteps) -> None:
     """Run what each cell needs next, a learning rate or its reporting seeds, until no cell needs anything."""
-    number, results = 0, [read_result(jobs.folder, cell) for cell in cells]
+    number, results = 0, read_results(jobs.folder, cells)
     while wanted := [job for one in results for job in one.next_jobs]:
         number += 1
         runs = "1 run" if len(wanted) == 1 else f"{len(wanted)} runs"
         log.info(f"map, round {number}: {runs}; {_rest(results, jobs, is_first=number == 1)} left with it")
         jobs.run(wanted)
-        results = [read_result(jobs.folder, cell) for cell in cells]
+        results = read_results(jobs.folder, cells)
+
+
+def read_results(folder: Path, cells: Sequence[Cell]) -> list[Result]:
+    """What the runs say about each cell. Raises DataError if runs of one probe have different examples."""
+    for probe in dict.fromkeys(cell.probe for cell in cells):
+        check_one_data(folder, f"{probe}-")
+    return [read_result(folder, cell) for cell in cells]
 
 
 def _rest(results: Sequence[Result], jobs: JobsInSteps, *, is_first: bool) -> str:

@@ -37,10 +37,11 @@ class StreamSampler(PassSampler):
 
 @dataclass
 class ProbeStream(Split):
-    """Sequences that are drawn when a batch is asked for. A batch depends on seeds and its first row only."""
+    """Sequences that are drawn when a batch is asked for. A batch depends on the seeds and its first row only."""
 
     probe: Probe
-    seeds: tuple[int, ...]
+    generator_seed: int
+    run_seed: int
     length: int  # of a pass, which only optim.epochs and optim.max_steps count in
 
     def __len__(self) -> int:
@@ -53,12 +54,13 @@ class ProbeStream(Split):
         return f"training sequence {row}"
 
     def batch(self, rows: list[int]) -> Batch:
-        inputs, targets = self.probe.draw(np.random.default_rng((*self.seeds, rows[0])), len(rows))
+        rng = np.random.default_rng((self.generator_seed, TRAIN, self.run_seed, rows[0]))
+        inputs, targets = self.probe.draw(rng, len(rows))
         return Batch(torch.from_numpy(inputs), torch.from_numpy(targets), torch.tensor(rows))
 
     def digest(self, names: Sequence[str]) -> str:
-        """Of the first sequences, which all others follow from."""
-        return Split.digest(replace(self, length=min(self.length, 16)), names)
+        """Of the first sequences of run seed 0: the runs of all seeds draw from one generator."""
+        return Split.digest(replace(self, run_seed=0, length=min(self.length, 16)), names)
 
     def __getitems__(self, rows: list[int]) -> Batch:
         return self.batch(rows)  # reads no global generator, so that none must be seeded and restored
@@ -158,7 +160,7 @@ class ProbeData(DataModule):
 
     def make_splits(self) -> dict[Stage, Split]:
         hundred_steps = 100 * self.batch_size * self.plan.accumulate  # of one process
-        stream = ProbeStream(self.generator, (self.generator_seed, TRAIN, self.plan.seed), hundred_steps)
+        stream = ProbeStream(self.generator, self.generator_seed, self.plan.seed, hundred_steps)
         return {
             "train": stream,
             "val": self._fixed("validation", self.generator, VAL, self.num_val),
