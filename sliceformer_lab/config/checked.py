@@ -57,6 +57,7 @@ class RunOptions(BaseModel):
     pictures: bool
     oversubscribe: bool
     changed_data: Literal["refuse", "accept"]
+    tuned_on: str | None = None
     tags: list[str]
     published: dict[str, Any] | None  # the cell of a paper's table that the run repeats
     budget: str | None

@@ -10,14 +10,16 @@ from typing import Any
 
 from sliceformer_lab.config.schema import ConfigError, nearest
 
-BEST = "best.json"  # in the folder of a search: for each attention the words of its optimiser and its best values
+BEST = "best.json"  # in the folder of a search: its data, and for each attention the words of its best values
 _VALUE = re.compile(r"[+]{0,2}(optim([.](?!_target_)\w+)*|encoder[.]dropout)=[^$]*")  # no code and no interpolation
+_DATA = re.compile(r"[\w.-]+/[0-9a-f]+")  # of `tuned_on`
 _TUNED = ("optim=tuned:", "optim='tuned:", 'optim="tuned:')
 
 
 def with_tuned(words: Sequence[str]) -> list[str]:
     """The words of a command line, with the recorded ones in place of optim=tuned:FOLDER/ATTENTION.
 
+    One of them is tuned_on=TASK/DIGEST, which a run compares with its own data.
     Raises ConfigError.
     """
     return [new for word in words for new in (_recorded(word) if word.startswith(_TUNED) else [word])]
@@ -28,6 +30,7 @@ def _recorded(word: str) -> list[str]:
     folder, attention = place.parent, place.name
     try:
         content: Any = json.loads((folder / BEST).read_text(encoding="utf-8"))
+        data = str(content.get("tuned_on"))
         found = {str(name): list(map(str, best["words"])) for name, best in content["attention"].items()}
     except FileNotFoundError:
         raise ConfigError(
@@ -39,4 +42,11 @@ def _recorded(word: str) -> list[str]:
         raise ConfigError(f"{word}: {attention} was not tuned in {folder}{nearest(attention, list(found))}")
     if wrong := [value for value in found[attention] if not _VALUE.fullmatch(value)]:
         raise ConfigError(f"{word}: {folder / BEST} may only set options of optim, and encoder.dropout, not {wrong[0]}")
-    return found[attention]
+    if not _DATA.fullmatch(data):
+        raise ConfigError(f"{word}: {folder / BEST} does not name its data; give the command of this tune again")
+    return [*found[attention], f"tuned_on={data}"]
+
+
+def tuned_on(task: str, sha256: str) -> str:
+    """The task and the data that values were tuned on, in one word."""
+    return f"{task}/{sha256[:12]}"

@@ -36,7 +36,7 @@ from sliceformer_lab.training.results.record import record
 from sliceformer_lab.training.results.scoring import count_evaluation, score, score_selected
 from sliceformer_lab.training.results.summary import Summary, compare_metrics
 from sliceformer_lab.training.results.wandb_runs import close_wandb, sync_command
-from sliceformer_lab.training.saved.same_data import check_same_data, check_unchanged, warn_of_changes
+from sliceformer_lab.training.saved.same_data import check_same_data, check_tuned_on, check_unchanged, warn_of_changes
 from sliceformer_lab.training.step_estimate import check_step_memory
 from sliceformer_lab.training.trainer import compile_encoder
 
@@ -65,10 +65,11 @@ def train(plan: RunPlan, data: DataModule, folder: Path, summary: Summary | None
 def _check_data(plan: RunPlan, data: DataModule, folder: Path, summary: Summary | None) -> None:
     """Refuses other data than those of the run's first start; the first process records them, with remarks."""
     changed = check_same_data(plan, folder, data)
+    carried = check_tuned_on(plan, folder, data)
     if summary is None:
         return
     summary.record_data(data.digests(), sources_of(plan.plain), changed)
-    if remarks := data.remarks():
+    if remarks := [*carried, *data.remarks()]:
         summary.update(data_remarks=remarks)
         for remark in remarks:
             log.warning(f"WARNING: {remark}")

@@ -44,7 +44,8 @@ def test_the_recipe_s_rate_is_tried_and_the_best_values_are_kept_for_other_runs(
     points = [[trial["point"] for trial in found["trials"][name]] for name in ("mha", "csp")]
     assert points[0] == points[1] and points[0][0]["rate"] == OWN
     best = found["chosen"]["csp"]["rate"]
-    assert with_tuned([f"optim=tuned:{tmp_path}/csp"]) == [f"optim.lr={best}"] and OWN < best < 9 * OWN
+    assert with_tuned([f"optim=tuned:{tmp_path}/csp"]) == [f"optim.lr={best}", "tuned_on=digits/65e5"]
+    assert OWN < best < 9 * OWN
     assert sum("trial" in name for name in launcher.done) < len(launcher.done)
     page = (tmp_path / "report" / "tune.md").read_text()
     assert "recipe's own values" in page and "On validation tuning" in page

@@ -74,9 +74,17 @@ def test_the_same_options_have_the_same_folder_wherever_the_data_are() -> None:
         assert first != command("out", ["encoder.dim=8", "task=zinc"], numbers[1])
 
 
-def test_tuned_options_stand_for_their_words(tmp_path: Path) -> None:
+def test_tuned_options_stand_for_their_words_with_the_data_that_they_were_tuned_on(tmp_path: Path) -> None:
     best = {"attention": {"csp": {"words": ["optim=fast", "optim.lr=0.01", "encoder.dropout=0.1"]}}}
-    (tmp_path / BEST).write_text(json.dumps(best))
+    (tmp_path / BEST).write_text(json.dumps(best | {"tuned_on": "digits/0a1b"}))
     words = with_tuned(["seed=1", f"optim=tuned:{tmp_path}/csp", "optim.epochs=2"])
-    assert words == ["seed=1", "optim=fast", "optim.lr=0.01", "encoder.dropout=0.1", "optim.epochs=2"]
+    tuned = ["optim=fast", "optim.lr=0.01", "encoder.dropout=0.1", "tuned_on=digits/0a1b"]
+    assert words == ["seed=1", *tuned, "optim.epochs=2"]
     assert with_tuned([f"optim='tuned:{tmp_path}/csp'"])[0] == "optim=fast"
+
+
+@pytest.mark.parametrize("data", [{}, {"tuned_on": "digits/0a seed=1"}, {"tuned_on": None}])
+def test_tuned_options_without_their_data_are_refused(tmp_path: Path, data: dict[str, str | None]) -> None:
+    (tmp_path / BEST).write_text(json.dumps({"attention": {"csp": {"words": ["optim.lr=0.01"]}}} | data))
+    with pytest.raises(ConfigError, match=r"best.json does not name its data; give the command of this tune again"):
+        with_tuned([f"optim=tuned:{tmp_path}/csp"])

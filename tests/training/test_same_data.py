@@ -118,6 +118,31 @@ def test_a_resumed_run_reads_its_table_from_any_folder_and_its_copy_is_the_same_
     assert main([f"resume={folder}"]) == 0
 
 
+def test_values_that_were_tuned_on_other_data_are_refused_unless_that_is_accepted_and_recorded(
+    train: Callable[..., int], tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    assert train(f"hydra.run.dir={tmp_path / 'first'}") == 0
+    own = f"text_csv/{read_summary(tmp_path / 'first')['protocol']['sha256'][:12]}"
+    best = {"tuned_on": own, "attention": {"identity": {"words": ["optim.lr=0.01"]}}}
+    (tmp_path / "best.json").write_text(json.dumps(best))
+    tuned = f"optim=tuned:{tmp_path}/identity"
+    assert train(tuned, "data.split_seed=3", f"hydra.run.dir={tmp_path / 'same'}") == 0
+    assert "data_remarks" not in read_summary(tmp_path / "same")
+    write_table(tmp_path / "table.csv", [*map(flipped, ROWS)])
+    words = (*RUN, f"data.file={tmp_path / 'table.csv'}", f"paths.data={tmp_path / 'data'}", tuned)
+    assert f"were tuned on {own}, and the task and data of this run are text_csv/" in refused(*words)
+    folder = tmp_path / "accepted"
+    assert train(tuned, "changed_data=accept", f"hydra.run.dir={folder}") == 0
+    assert "were tuned on" in read_summary(folder)["data_remarks"][0]
+    assert (
+        main([f"resume={mark_interrupted(folder)}"]) == 0 and "were tuned on" in read_summary(folder)["data_remarks"][0]
+    )
+    best["tuned_on"] = own.replace("text_csv", "sms")
+    (tmp_path / "best.json").write_text(json.dumps(best))
+    write_table(tmp_path / "table.csv")
+    assert "were tuned on sms/" in refused(*words)
+
+
 def write_pictures(folder: Path, shades: dict[str, int]) -> Path:
     """Pictures of one grey level for each class."""
     for name, shade in shades.items():

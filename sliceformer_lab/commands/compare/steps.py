@@ -23,7 +23,7 @@ from sliceformer_lab.commands.compare.search import (
     first_points,
     sides_to_grow,
 )
-from sliceformer_lab.commands.compare.trials_of_rows import Tuning, best_way, check_one_data, tuning_of
+from sliceformer_lab.commands.compare.trials_of_rows import Tuning, best_way, check_one_data, data_of_runs, tuning_of
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.errors import LabError, NoVerdictError
 from sliceformer_lab.runs.files import write_json
@@ -76,7 +76,7 @@ def run(word: str, options: CompareOptions, launcher: Launcher) -> None:
         tuning = runs.tune()
         ways = runs.choose_ways(tuning)
         if word == "tune":
-            write_best(folder, tuning, rows)
+            write_best(folder, tuning, rows, data_of_runs(folder / RUNS, task))
         runs.report_seeds(tuning)
         found = Comparison(
             *(word, folder / RUNS, options, declaration, wanted, margin, tuple(rows), refused),
@@ -88,8 +88,8 @@ def run(word: str, options: CompareOptions, launcher: Launcher) -> None:
         raise NoVerdictError(f"no verdict: {found.obstacle}")
 
 
-def write_best(folder: Path, tuning: Tuning, rows: Sequence[ComparedRow]) -> None:
-    """Write best.json, the words of each row's chosen values, which optim=tuned:FOLDER/ATTENTION reads.
+def write_best(folder: Path, tuning: Tuning, rows: Sequence[ComparedRow], data: str | None) -> None:
+    """Write best.json, the words of each row's chosen values on `data`, which optim=tuned:FOLDER/ATTENTION reads.
 
     Raises LabError if every trial of every row diverged.
     """
@@ -101,7 +101,7 @@ def write_best(folder: Path, tuning: Tuning, rows: Sequence[ComparedRow]) -> Non
             entries[row.name] = {"value": best.mean, "words": [*given, *found], "found": found}
     if not entries:
         raise LabError(f"every trial in {folder} diverged; try lower learning rates, as rates=[...] trials=0")
-    write_json(folder / BEST, {"attention": entries})
+    write_json(folder / BEST, {"tuned_on": data, "attention": entries})
 
 
 @dataclass(frozen=True)

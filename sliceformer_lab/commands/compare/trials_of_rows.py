@@ -19,6 +19,7 @@ from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.sweep import PlannedJob
+from sliceformer_lab.runs.tuned import tuned_on
 from sliceformer_lab.training.goal import Goal
 from sliceformer_lab.training.saved.same_data import NAMES, describe_splits
 
@@ -106,6 +107,13 @@ def record_of(folder: Path) -> RunRecord | None:
     except RunFolderError:
         return None
     return RunRecord(folder, folder.name, summary, str(summary["status"]))
+
+
+def data_of_runs(folder: Path, task: str) -> str | None:
+    """What the runs in a folder have read, as `tuned_on` has it; None if none has finished."""
+    runs = (record_of(place) for place in sorted(folder.iterdir()))
+    found = [run.protocol["sha256"] for run in runs if run is not None and run.protocol]
+    return tuned_on(task, found[0]) if found else None
 
 
 def check_one_data(folder: Path, prefix: str = "") -> None:

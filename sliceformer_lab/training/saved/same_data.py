@@ -12,6 +12,7 @@ from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.sequences.tokenizer import TOKENIZER_FILE
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.folder import recorded_data, recorded_digests
+from sliceformer_lab.runs.tuned import tuned_on
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,20 @@ def check_same_data(plan: RunPlan, folder: Path, data: DataModule) -> list[str]:
             "the earlier data back, train a new run, or go on with changed_data=accept, which the summary records"
         )
     return warn_of_changes(folder, data)
+
+
+def check_tuned_on(plan: RunPlan, folder: Path, data: DataModule) -> list[str]:
+    """A remark if the values of `optim=tuned:` were tuned on other data and `changed_data=accept` allows that.
+
+    Raises DataError otherwise, but for a run that was allowed it when it began.
+    """
+    own = tuned_on(plan.names.task, data.fingerprint()["sha256"]) if plan.tuned_on else None
+    if plan.tuned_on == own:
+        return []
+    remark = f"the values of optim=tuned: were tuned on {plan.tuned_on}, and the task and data of this run are {own}"
+    if plan.changed_data != "accept" and not recorded_digests(folder):
+        raise DataError(f"{remark}; tune on these data, or take the values to them with changed_data=accept")
+    return [remark]
 
 
 def check_unchanged(folder: Path, data: DataModule) -> None:
