@@ -156,7 +156,7 @@ def test_the_data_of_a_run_have_its_tokens_whatever_pieces_are_learned_today(
     trained = load_pieces(folder).get_vocab()
     for cache in root.glob("imdb-*"):
         shutil.rmtree(cache)
-    monkeypatch.setattr(TextData, "_learned_from", lambda *_: ["other pieces than before"] * 9)
+    monkeypatch.setattr(TextData, "texts_that_train", lambda *_: ["other pieces than before"] * 9)
     assert load_pieces(imdb(root).folder).get_vocab() != trained
     data = cast(TextData, load_run(folder).data)
     assert load_pieces(data.folder).get_vocab() == trained
@@ -401,15 +401,20 @@ def test_a_new_table_is_read_in_the_form_of_the_runs_own(tmp_path: Path) -> None
     assert [one.content for one in data.read_inputs(lines, "text")] == ["one"]
 
 
-def test_vocabulary_follows_from_the_length_of_the_training_texts(tmp_path: Path) -> None:
+def test_the_size_of_the_vocabulary_follows_from_the_length_of_the_texts_that_train_alone(tmp_path: Path) -> None:
     assert [pieces_for(characters) for characters in (0, 358_624, 1_225_100, 10**9)] == [500, 3900, 7200, 16_000]
     path = table(tmp_path, GOOD)
     data = text_csv(path, vocab_size=None, batch_size=None)
     batch, pieces = data.choices()
     assert (batch.option, batch.value, pieces.option, pieces.value) == ("data.batch_size", 16, "data.vocab_size", 500)
-    training = sum(len(text) for stage in ("train", "val") for text, _ in members(data, stage))
+    training = sum(len(text) for text, _ in members(data, "train"))
     assert pieces.reason == f"{training} characters in the training texts"
     assert data.spec.vocab_size == 500
+    rows = [line.split(",") for line in GOOD.splitlines()[1:]]
+    held = {text for stage in ("val", "test") for text, _ in members(data, stage)}
+    longer = "".join(f"{text * 100_000 if text in held else text},{label}\n" for text, label in rows)
+    other = text_csv(table(tmp_path, "text,label\n" + longer, "longer.csv"), vocab_size=None, batch_size=None)
+    assert other.spec.vocab_size == 500 and other.choices()[1].reason == pieces.reason
     assert text_csv(path, vocab_size=500).folder == data.folder  # the run that follows prepares nothing again
     assert text_csv(path, vocab_size=None, batch_size=8, tokens="bytes").choices() == []
 

@@ -177,14 +177,10 @@ class TextData(SequenceData):
                 raise DataError(f"{text.place} has an empty text; delete the row or file, or add its text")
         given = {stage: len(part) for stage, part in parts.items()}
         parts = self.with_test(parts)
-        names, every_target = self.answers(
-            [(stage, text.place, text.label) for stage in parts for text in parts[stage]]
-        )
-        ends = np.cumsum([len(part) for part in parts.values()])
-        targets = dict(zip(parts, np.split(every_target, ends[:-1]), strict=True))
+        names, targets = self.answers_of(parts)
         log.info(f"{self.title}: turning {len(every):,} texts into tokens ({self.tokenizer.kind}), once for all runs")
         if trained is None:
-            self.tokenizer.train(self._learned_from(parts, targets["train"]), folder)
+            self.tokenizer.train(self.texts_that_train(parts, targets["train"]), folder)
         else:
             write_text(folder / TOKENIZER_FILE, trained.read_text(encoding="utf-8"))
         contents = [text.content for part in parts.values() for text in part]
@@ -197,12 +193,16 @@ class TextData(SequenceData):
         facts = {**names, "sha256": digest_texts(every), "given": given}
         (folder / self.facts_file).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
-    def _learned_from(self, parts: Texts, targets: np.ndarray) -> list[str]:
+    def texts_that_train(self, parts: Texts, targets: np.ndarray) -> list[str]:
         """The training texts, with `targets` (n, ...), without those for validation: the tokenizer learns from them."""
         training = [text.content for text in parts["train"]]
-        if not self.tokenizer.learns:
-            return training
         return [training[row] for row in self.held_out(targets, parts)[0].sort().values.tolist()]
+
+    def answers_of(self, parts: Texts) -> tuple[dict[str, list[str]], dict[Stage, np.ndarray]]:
+        """`answers` of all splits, with the targets of each. Raises DataError."""
+        names, targets = self.answers([(stage, text.place, text.label) for stage in parts for text in parts[stage]])
+        ends = np.cumsum([len(part) for part in parts.values()])
+        return names, dict(zip(parts, np.split(targets, ends[:-1]), strict=True))
 
     def answers(self, examples: Sequence[Labelled]) -> tuple[dict[str, list[str]], np.ndarray]:
         """The names of classes or labels, for `facts`, and the targets. Raises DataError."""

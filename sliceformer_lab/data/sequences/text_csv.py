@@ -68,8 +68,9 @@ class TextCSV(TextData, TableTargets, OwnTables):
 
     @cached_property
     def _training_lengths(self) -> list[int]:
-        """The characters of each training text."""
-        return [len(text.content) for text in self.with_test(self.read())["train"]]
+        """The characters of each text that trains."""
+        parts = self.with_test(self.read())
+        return list(map(len, self.texts_that_train(parts, self.answers_of(parts)[1]["train"])))
 
     @property
     def step_factor(self) -> int:
