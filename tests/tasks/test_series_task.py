@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -49,8 +50,8 @@ def run(folder: Path, *words: str) -> Path:
     return folder / "run"
 
 
-def test_a_run_on_a_table_learns_classes_draws_predicts_and_exports(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_on_a_table_learns_draws_predicts_and_exports_and_takes_no_coding_of_another_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = series_files.ucr(tmp_path / "mine")
@@ -68,6 +69,12 @@ def test_a_run_on_a_table_learns_classes_draws_predicts_and_exports(
     assert main(["export", f"resume={folder}", "format=torch_export"]) == 0
     card = (folder / "export" / "torch_export" / "README.md").read_text()
     assert "standardise each channel" in card and (folder / "export" / "torch_export" / "series.json").is_file()
+    coding = json.loads((folder / "series.json").read_text())
+    (folder / "series.json").write_text(json.dumps(coding | {"mean": [coding["mean"][0] + 1]}))
+    for words in (["predict", f"input={new}", "output=again.csv"], ["export", "format=safetensors"]):
+        assert main([*words, f"resume={folder}"]) == 1
+        assert "series.json is not that with which the checkpoint was trained" in capsys.readouterr().err
+    assert not Path("again.csv").exists() and not (folder / "export" / "safetensors").exists()
 
 
 def test_simple_models_learn_the_classes_of_series(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import json
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,7 @@ from sliceformer_lab.data.own_targets import Kind
 from sliceformer_lab.data.rounding import check_targets, find_rounding
 from sliceformer_lab.data.sequences.base import NOTHING, SequenceSplit, SequenceStore
 from sliceformer_lab.data.series.augment_series import Warp, warped
-from sliceformer_lab.data.series.coding import SeriesCoding, channel_statistics, own_scale
+from sliceformer_lab.data.series.coding import CODING_FILE, SeriesCoding, channel_statistics, own_scale
 from sliceformer_lab.data.series.labels import as_whole_numbers, label_number, merged_spellings, number_first
 from sliceformer_lab.data.series.series_tables import Series
 from sliceformer_lab.data.spec import Choice, Content, DataSpec
@@ -290,6 +290,14 @@ class SeriesData(BucketedData, OwnData):
         self.check_coding(coding)
         for split in self.splits.values():
             cast(SeriesSplit, split).coding = coding
+
+    def check_token_ids(self, state_dict: Mapping[str, Any]) -> None:
+        """Raises DataError if the coding in the run folder is not that of a checkpoint, which makes patches as it."""
+        if (saved := self._saved_coding) and saved != SeriesCoding.from_json(json.loads(state_dict["coding"])):
+            raise DataError(
+                f"{self.plan.run_folder}/{CODING_FILE} is not that with which the checkpoint was trained; put the file "
+                "of this run back"
+            )
 
     def check_coding(self, coding: SeriesCoding) -> None:
         """Raises DataError if the columns of these data are not those that a checkpoint was trained on."""

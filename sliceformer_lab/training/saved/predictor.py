@@ -17,7 +17,7 @@ from sliceformer_lab.training.build import build_data
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.results.predicted import Names, Row
 from sliceformer_lab.training.results.prediction_table import read_preprocessing
-from sliceformer_lab.training.saved.same_data import check_tokenizer
+from sliceformer_lab.training.saved.same_data import check_encoder
 
 INPUTS_PER_SORT = 2_048  # inputs of different lengths that are sorted by length at a time
 
@@ -37,7 +37,7 @@ class Predictor:
         """The predictor of a run whose trained task is `task`.
 
         Raises RunFolderError if the run did not save how to encode inputs, LabError if its data have no raw inputs, and
-        DataError if the tokenizer in the folder is not that of its checkpoint.
+        DataError if the encoder in the folder is not that of its checkpoint.
         """
         saved = read_preprocessing(folder)
         data = build_data(plan, folder, () if saved is None else saved[1].classes)
@@ -52,7 +52,7 @@ class Predictor:
                 f"{folder} does not say how to encode new inputs: the run has not ended, or its file is gone; "
                 f"mode=eval resume={folder} adds it if the data are still there"
             )
-        check_tokenizer(folder, data)
+        check_encoder(folder, data)
         return cls(task, data, *saved, kind)
 
     @property

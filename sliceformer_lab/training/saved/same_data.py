@@ -10,6 +10,7 @@ from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.config.plain_checks import own_paths
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.sequences.tokenizer import TOKENIZER_FILE
+from sliceformer_lab.data.series.coding import CODING_FILE
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.folder import recorded_data, recorded_digests
 from sliceformer_lab.runs.tuned import tuned_on
@@ -67,12 +68,12 @@ def check_tokens(folder: Path, data: DataModule) -> None:
         data.check_token_ids(state)
 
 
-def check_tokenizer(folder: Path, data: DataModule) -> None:
-    """Raises DataError if a run folder has a tokenizer, which encodes new inputs, and the model was trained on another.
+def check_encoder(folder: Path, data: DataModule) -> None:
+    """Raises DataError if what a run folder has to encode new inputs is not that with which the model was trained.
 
     The data may be gone.
     """
-    if (folder / TOKENIZER_FILE).is_file():
+    if (folder / TOKENIZER_FILE).is_file() or (folder / CODING_FILE).is_file():
         check_tokens(folder, data)
 
 
