@@ -13,6 +13,7 @@ from support.benchmark_rows import made_row
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.csp import CSP
+from sliceformer_lab.attention.linformer import Linformer
 from sliceformer_lab.attention.sliceformer import Sliceformer
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.commands.benchmark import contenders, contest, peers, run_suite
@@ -291,11 +292,17 @@ def test_padded_layers_share_their_lengths_and_softmax_attention_packs_them_on_a
     assert {v.name for v in on_gpu.variants} - {v.name for v in one.variants} >= {"mha (packed)"}
 
 
-def test_padding_is_refused_where_nothing_is_padded() -> None:
+def test_padding_is_refused_where_nothing_is_padded_or_an_attention_accepts_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(ValueError, match="suite=layers"):
         BenchmarkOptions(suite="operators", padded=True)
     with pytest.raises(ConfigError, match="published_csp accepts no padding"):
         comparisons(BenchmarkOptions(padded=True, attentions=("published_csp",)))
+    monkeypatch.setattr(Linformer, "accepts_padding", False)  # as one of the user may say
+    with pytest.raises(ConfigError, match="linformer accepts no padding; leave it out, or set padded=false"):
+        comparisons(BenchmarkOptions(padded=True, attentions=("csp", "linformer")))
+    assert comparisons(BenchmarkOptions(attentions=("csp", "linformer")))
 
 
 def test_variant_that_cannot_be_built_is_a_failed_row() -> None:

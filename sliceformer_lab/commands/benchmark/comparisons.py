@@ -126,15 +126,14 @@ def _layer(options: BenchmarkOptions, tokens: int) -> SpeedComparison:
 
 def variants(name: str, options: BenchmarkOptions) -> list[Variant]:
     """An attention in every implementation for this device. Raises ConfigError if its options do not fit."""
-    if options.padded and name in PEERS:
-        raise ConfigError(f"attentions: {name} accepts no padding; take names from conf/attention with padded=true")
-    if name in PEERS:
-        return [Variant(name, node=_node(PEERS[name]))]
     names = sorted([*option_names("attention"), *PEERS])
     if name not in names:
         raise ConfigError(no_such_option("attentions", name, names))
-    node = _option(name)
-    if not any(issubclass(layer.target, PermutationAttention) for layer in attention_nodes(node)):
+    node = _node(PEERS[name]) if name in PEERS else _option(name)
+    kinds = [layer.target for layer in attention_nodes(node)]
+    if options.padded and not all(kind.accepts_padding for kind in kinds):
+        raise ConfigError(f"attentions: {name} accepts no padding; leave it out, or set padded=false")
+    if not any(issubclass(kind, PermutationAttention) for kind in kinds):
         return [Variant(name, node=node)]
     return [Variant(name, way, node, backend=way) for way in _backends(options)]
 
