@@ -30,10 +30,10 @@ def cached_folder(
 ) -> Path:
     """The folder `parent/name-<digest of key>`, filled by `build(folder)` unless it is there and complete.
 
-    `key` holds everything that decides the content, as plain values; of a Path, the bytes of its file count. `build`
-    works in `<folder>.unfinished`. A build that `continues` finds there the files of one that failed or was stopped;
-    without it, they are deleted. A folder of another version, or with a file missing or changed, is made again.
-    Raises DataError if `parent` is not writable, or if a file of the key changes during the build.
+    `key` holds everything that decides the content, as plain values; of a Path, the bytes of its file count, of a
+    function, what it returns. `build` works in `<folder>.unfinished`. A build that `continues` finds there the files of
+    one that failed or was stopped; without it, they are deleted. A folder of another version, or with a file missing or
+    changed, is made again. Raises DataError if `parent` is not writable, or if the key changes during the build.
     """
     known = _with_digests(key, parent)
     folder = parent / f"{name}-{_key_digest(known)}"
@@ -120,7 +120,11 @@ def is_complete(folder: Path, key: Mapping[str, Any]) -> bool:
 
 def _with_digests(key: Mapping[str, Any], parent: Path) -> dict[str, Any]:
     """A key as it reads back from the manifest, with digests of the files."""
-    text = json.dumps({"cache_version": CACHE_VERSION, **key}, default=lambda file: file_digest(file, parent))
+
+    def digest(value: Path | Callable[[], str]) -> str:
+        return value() if callable(value) else file_digest(value, parent)
+
+    text = json.dumps({"cache_version": CACHE_VERSION, **key}, default=digest)
     found: dict[str, Any] = json.loads(text)
     return found
 

@@ -8,12 +8,13 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from sliceformer_lab.data import cache
-from sliceformer_lab.data.cache import by_name, cached_folder, content_digest, is_complete, manifest
+from sliceformer_lab.data.cache import by_name, cached_folder, content_digest, digest_of_stamps, is_complete, manifest
 from sliceformer_lab.errors import DataError
 
 KEY = {"length": 3, "files": {"a.txt": [1, 2]}, "names": ("x", "y")}
@@ -155,6 +156,20 @@ def test_a_folder_is_known_by_the_content_of_its_files(tmp_path: Path) -> None:
         shutil.copytree(folders["two"], folder, dirs_exist_ok=True)
 
     assert content_digest(cached_folder(tmp_path, "other", KEY, changed)) != content_digest(folders["one"])
+
+
+def test_an_edited_or_further_file_of_many_makes_no_cache_while_they_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("pos neg")
+    key = {"files": lambda: digest_of_stamps(sorted(tmp_path.glob("*.txt")))}
+
+    def edit_or_add(name: str, folder: Path) -> None:
+        (folder / "words").touch()
+        (tmp_path / name).write_text("neg pos")
+
+    for name in ("a.txt", "b.txt"):
+        with pytest.raises(DataError, match="the files of set have changed while they were read; start again"):
+            cached_folder(tmp_path / "parent", "set", key, partial(edit_or_add, name))
+    assert cached_folder(tmp_path / "parent", "set", key, builder([])).is_dir()
 
 
 def test_a_file_that_changes_while_it_is_read_makes_no_cache(tmp_path: Path) -> None:

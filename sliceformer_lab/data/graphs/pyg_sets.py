@@ -74,7 +74,7 @@ class PygData(PygFiles, LibraryData):
     def source(self) -> dict[str, Any]:
         chosen = None if self.targets is None else list(self.targets)
         named = {"dataset": self.dataset, "name": self.name, "options": self.options, "targets": chosen}
-        return named | {"split_by": self._split_option, "bins": "by split", "files": self.stamps()}
+        return named | {"split_by": self._split_option, "bins": "by split", "files": self.stamps}
 
     def split(self, store: GraphStore, rows: np.ndarray) -> GraphSplit:
         """Classes are kept as the only target of a graph."""

@@ -52,7 +52,7 @@ class ZINC(PygFiles):
         return self.path / "ZINC"
 
     def source(self) -> dict[str, Any]:
-        return {"subset": self.subset, "files": self.stamps()}
+        return {"subset": self.subset, "files": self.stamps}
 
     def read_set(self, *, again: bool) -> list[tuple[Stage | None, Any]]:
         from torch_geometric import datasets  # takes seconds to import

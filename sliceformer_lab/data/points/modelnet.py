@@ -56,7 +56,7 @@ class ModelNet40(PublishedPoints):
     def source(self) -> dict[str, Any]:
         lists = sorted(self._shapes.glob("*.txt"))
         key = {"form": self.form, "files": by_name([*lists, *sorted(self._shapes.glob("*.h5"))])}
-        return key if self.form == "hdf5" else key | {"clouds": self.stamps()}
+        return key if self.form == "hdf5" else key | {"clouds": self.stamps}
 
     def parts(self) -> dict[Stage, tuple[Clouds, np.ndarray]]:
         stages: tuple[Stage, ...] = ("train", "test")

@@ -93,7 +93,7 @@ class ShapeNetPart(PublishedPoints):
         if missing := [file for file in lists if not file.is_file()]:
             raise DataError(f"{missing[0]} is missing; unpack the archive again")
         # the layout is that of the arrays in the cache folder
-        return {"files": by_name(lists), "clouds": self.stamps(), "layout": 2}
+        return {"files": by_name(lists), "clouds": self.stamps, "layout": 2}
 
     def parts(self) -> dict[Stage, tuple[Clouds, np.ndarray]]:
         found: dict[Stage, tuple[Clouds, np.ndarray]] = {}

@@ -53,7 +53,7 @@ class Reviews(TextData):
     def source(self) -> dict[str, Any]:
         if not self.reviews.is_dir():
             fetch_unpacked(self.archive, self.path, self.inner, download=self.download, check=self.verify)
-        return {"files": digest_of_stamps(self._files()), "partition": self.partition}
+        return {"files": lambda: digest_of_stamps(self._files()), "partition": self.partition}
 
     def read(self) -> Texts:
         parts: dict[Stage, list[Text]] = {"train": [], "test": []}

@@ -59,8 +59,10 @@ class LRAPathfinder(PixelData, GeneratedData):
     def prepare(self) -> Path:
         name = f"{self.title}-{self.difficulty}"
         if self.source == "official":
-            images = digest_of_stamps(image for image, _ in self._listed_images())
-            key = {"files": by_name(self._metadata_files()), "images": images}
+            key = {
+                "files": by_name(self._metadata_files()),
+                "images": lambda: digest_of_stamps(image for image, _ in self._listed_images()),
+            }
             return cached_folder(self.path, f"{name}-official", key, self._read)
         options = {name: getattr(self, name) for name in ("difficulty", "num_examples", "num_distractors")}
         drawn = {"generator": GENERATOR_VERSION, "size": self.side, "seed": self.generator_seed, **options}
