@@ -381,6 +381,26 @@ def test_a_run_is_not_measured_on_other_data_than_its_own(
         assert (code, reason in out + err) == (expected, expected == 1), out + err
 
 
+def test_a_run_of_another_split_is_not_measured_on_other_data_than_its_own(runs: Path, tmp_path: Path) -> None:
+    for name in ("m0", "m1"):
+        shutil.copytree(runs / name, tmp_path / name)
+    for file, text in ((CONFIG, "split_seed: 0"), (SUMMARY, '"split_seed": 0')):
+        change(tmp_path / "m1", file, text, text.replace("0", "7"))
+
+    def measured() -> list[str]:
+        study = open_study(InspectOptions(runs=str(tmp_path), controls=False))
+        assert not study.left_out
+        names = [opened.facts["run"] for group in study.groups for opened in study.open_models(group)]
+        reason = "the data are others than those that the run was trained with"
+        assert study.left_out == ({} if "m1" in names else {str(tmp_path / "m1"): reason})
+        return names
+
+    assert set(measured()) == {"m0", "m1"}
+    for name in ("m0", "m1"):
+        change(tmp_path / name, SUMMARY, read_summary(runs / name)["protocol"]["sha256"], "d" * 64)
+    assert set(measured()) == {"m0"}  # whose own samples have not changed
+
+
 def test_runs_that_cannot_be_measured_are_named_and_leave_no_folder(
     runs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

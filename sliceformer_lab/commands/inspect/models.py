@@ -21,7 +21,7 @@ from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.errors import DataError, LabError
 from sliceformer_lab.runs.collect import Collection, RunRecord, collect
 from sliceformer_lab.runs.controls import controls, is_control
-from sliceformer_lab.runs.folder import load_weights, read_config, scored_checkpoint
+from sliceformer_lab.runs.folder import known_summary, load_weights, read_config, scored_checkpoint
 from sliceformer_lab.runs.groups import Table, tables
 from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.training.build import build_data, build_task
@@ -129,12 +129,20 @@ class Group:
         self.stage, split = ("val", validation) if len(validation) else ("test", test)
         if not len(split):
             raise DataError(f"{data.spec.name} has neither validation nor test samples")
-        # runs with another split seed are measured on the split of the first run
-        is_own_split = source.plan.data.option("split_seed") == self.split_seed
-        if source.folder is not None and is_own_split and self.stage in changed_splits(source.folder, data):
-            raise DataError(f"{describe_splits([self.stage])} are others than those that the run was trained with")
         self.fingerprint = data.fingerprint()
+        if source.folder is not None:
+            self._check_same_data(source, source.folder, data)
         return data, split
+
+    def _check_same_data(self, source: Source, folder: Path, data: DataModule) -> None:
+        """Raises DataError for other samples than those of the run, or other data if it has a split of its own."""
+        if source.plan.data.option("split_seed") == self.split_seed:
+            changed = describe_splits([self.stage]) if self.stage in changed_splits(folder, data) else ""
+        else:  # it is measured on the split of the first run
+            sha256 = known_summary(folder).get("protocol", {}).get("sha256", self.fingerprint["sha256"])
+            changed = "the data" if sha256 != self.fingerprint["sha256"] else ""
+        if changed:
+            raise DataError(f"{changed} are others than those that the run was trained with")
 
 
 @dataclass
