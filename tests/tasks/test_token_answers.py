@@ -66,13 +66,16 @@ def test_without_mixing_an_answer_depends_on_its_own_token_only(probe: str) -> N
     assert not torch.equal(changed, task(batch))
 
 
-def test_run_stops_at_the_wanted_score_and_records_floors_steps_and_lengths(tmp_path: Path) -> None:
+def test_run_stops_at_the_wanted_score_and_records_floors_steps_and_lengths(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     words = "task=probe_recall attention=mha data.level=easy data.num_test=200 data.test_lengths=[16,32]"
     run(compose_job([*words.split(), "optim.stop_at=0.01", "optim.val_every=2", "optim.steps=6"]), tmp_path)
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["steps_to_stop_at"] == 2 and summary["steps"] == {"planned": 6, "trained": 2}
     assert summary["chance"] == 1 / 16 and summary["bag_level"] == pytest.approx(0.337, abs=1e-3)
     assert set(summary["accuracy_at_length"]) == {"16", "32"}
+    assert f"test, 32 tokens │ {summary['accuracy_at_length']['32']:.4f}" in capfd.readouterr().out
     by = summary["accuracy_by"]
     assert by["group"] == "distance" and set(by["values"]) <= {str(d) for d in range(1, 16)}
     assert summary["protocol"]["sequence_length"] == 32 and "num_train" not in summary["protocol"]

@@ -225,6 +225,7 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         if not name.endswith("loss"):
             rows.append((name, f"{format_score(value)} {summary['unit']}" if has_unit else format_score(value)))
     rows += [("reference", line) for line in _references(summary)]
+    rows += [(f"test, {n} tokens", f"{score:.4f}") for n, score in summary.get("accuracy_at_length", {}).items()]
     rows += _floors(summary)
     if _p_of_chance(summary) is not None:
         rows.append(
