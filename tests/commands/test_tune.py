@@ -89,8 +89,17 @@ def test_a_killed_search_goes_on_without_losing_or_repeating_a_trial(tmp_path: P
 
 def test_one_attention_can_be_tuned_alone(tmp_path: Path) -> None:
     found = search(tmp_path, WrittenRuns(peak(1)), "csp")
-    assert found["sentence"] == "digits: csp was tuned and compared with nothing." and found["outcomes"] == []
+    sentence = "digits: the best values for csp are optim.lr="
+    assert found["sentence"].startswith(sentence) and found["outcomes"] == []
+    (page,) = tmp_path.glob("**/tune.md")
+    assert sentence in page.read_text() and "Verdicts" not in page.read_text()
+    assert not (page.parent / "differences.png").exists()
     assert set(json.loads((tmp_path / "best.json").read_text())["attention"]) == {"csp"}
+
+
+def test_one_attention_that_never_learned_is_not_called_tuned(tmp_path: Path) -> None:
+    found = search(tmp_path, WrittenRuns(lambda words: 0.1), "csp")
+    assert found["sentence"].startswith("digits: csp did not learn at any of ")
 
 
 def test_a_search_does_not_go_on_with_another_recipe_or_by_an_earlier_protocol(tmp_path: Path) -> None:

@@ -42,7 +42,8 @@ PICTURE, RATES = "differences.png", "learning_rate.png"
 def write_page(found: Comparison, folder: Path) -> None:
     """Write WORD.md, results.json and the pictures into `folder`, and print the tables and the sentence last."""
     folder.mkdir(parents=True, exist_ok=True)
-    draw_differences(found, folder / PICTURE)
+    if found.outcomes:
+        draw_differences(found, folder / PICTURE)
     draw_learning_rates(found, folder / RATES)
     write_json(folder / "results.json", as_json(found))
     page = folder / f"{found.word}.md"
@@ -67,7 +68,7 @@ def send_page(found: Comparison, report: Path) -> None:
         tags=[found.task, options.subject],
         config=described | {"command": command_of(found)},
         tables=tables,
-        pictures={Path(name).stem: (str(report / name), "") for name in (PICTURE, RATES)},
+        pictures={Path(name).stem: (str(report / name), "") for name in (PICTURE, RATES) if (report / name).exists()},
         numbers={"verdict": verdict_sentence(found), **numbers_of(found)},
     )
     Observer("sending the comparison to W&B").run(send)
@@ -90,7 +91,7 @@ def numbers_of(found: Comparison) -> dict[str, Any]:
 
 def tables_of(found: Comparison) -> dict[str, Rows]:
     """The verdicts, and the rows of each axis, by their titles."""
-    tables = {"verdicts": verdict_table(found)}
+    tables = {"verdicts": verdict_table(found)} if found.outcomes else {}
     return tables | {f"rows at {AXIS_NAMES[result.axis]}": row_table(found, result) for result in found.results}
 
 
@@ -101,12 +102,7 @@ def markdown(found: Comparison) -> str:
         for result in found.results
         for part in (f"## Rows at {AXIS_NAMES[result.axis]}", markdown_table(*row_table(found, result)))
     ]
-    parts = [
-        f"# {found.word.capitalize()}: {found.options.subject} on {found.task}",
-        f"> {verdict_sentence(found)}",
-        f"![Paired differences]({PICTURE})",
-        f"```bash\n{command_of(found)}\n```",
-        *protocol(found),
+    verdicts = [
         "## Verdicts",
         markdown_table(*verdict_table(found)),
         "A difference is that of the subject less the row, turned so that + favours the subject. ± is the 95 % "
@@ -114,6 +110,14 @@ def markdown(found: Comparison) -> str:
         f"known. {which_p(found.outcomes)} `p on this test set` is of the exact sign-flip test over seeds. `could have "
         "been found` is the true difference that this test finds in 4 of 5 comparisons with these seeds, examples and "
         "rows.",
+    ]
+    parts = [
+        f"# {found.word.capitalize()}: {found.options.subject} on {found.task}",
+        f"> {verdict_sentence(found)}",
+        f"![Paired differences]({PICTURE})" if found.outcomes else "",
+        f"```bash\n{command_of(found)}\n```",
+        *protocol(found),
+        *(verdicts if found.outcomes else []),
         *tables,
         *([markdown_table(*way_table(found))] if found.way_scores else []),
         "## Learning rates",

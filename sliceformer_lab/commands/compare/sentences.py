@@ -20,13 +20,20 @@ VERBS = {"better": "is better than", "worse": "is worse than", "equivalent": "is
 def verdict_sentence(found: Comparison) -> str:
     """The last sentence of a comparison: its verdicts, which hold on every axis, then what limits them."""
     if not found.outcomes:
-        return f"{found.task}: {found.options.subject} was tuned and compared with nothing."
+        return f"{found.task}: {next(_not_compared(found), None) or _describe_alone(found)}."
     axes = [AXIS_NAMES[result.axis] for result in found.results]
     where = axes[0] if len(axes) == 1 else f"{' and '.join(axes)} (numbers at {axes[0]})"
     looked = " (after looking)" if found.changed_after_looking else ""
     looked += " (a trial of a few batches, no result)" if found.options.is_trial else ""
     limits = "; ".join(limits_of(found))
     return f"{found.task}{looked}, {where}: {'; '.join(_parts(found))}{f'; {limits}' if limits else ''}."
+
+
+def _describe_alone(found: Comparison) -> str:
+    subject, best = found.options.subject, found.tuning.chosen[found.options.subject]
+    values = " ".join(best.point.words(found.rows[0].plan.plain["optim"])) if best else ""
+    score = number(best.mean if best else None, found.metric)
+    return f"the best values for {subject} are {values} ({score} on validation); it was compared with nothing"
 
 
 def _parts(found: Comparison) -> list[str]:

@@ -61,8 +61,9 @@ def run(word: str, options: CompareOptions, launcher: Launcher) -> None:
         operators = {row.name: operator_digest(row.plan.plain["attention"]) for row in rows}
         declaration = declare(folder, word, options, metric, margin, facts, operators)
         log.info(
-            f"{word}: {options.subject} against {', '.join(options.others)}; declared as {declaration['digest']} at "
-            f"{declaration['time']}\n  in {folder}\n  if it is stopped, the same command goes on"
+            f"{word}: {options.subject} against {', '.join(options.others) or 'nothing'}; declared as "
+            f"{declaration['digest']} at {declaration['time']}\n"
+            f"  in {folder}\n  if it is stopped, the same command goes on"
         )
         for warning in (seeds_warning(options), *(f"{name} takes no part: {why}" for name, why in refused.items())):
             if warning:
