@@ -360,6 +360,25 @@ def test_the_command_writes_tables_and_pictures_and_names_what_it_left_out(
         assert why in made_from["left_out"][str(folder / name)] and why in out
 
 
+def test_each_group_of_a_task_has_figures_of_its_own_and_controls_are_measured_beside_a_run_only(
+    runs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("small", "trial", "whole"):  # three tables of one task
+        shutil.copytree(runs / "c0", tmp_path / name)
+    change(tmp_path / "small", SUMMARY, '"num_train": 64', '"num_train": 63')
+    change(tmp_path / "trial", SUMMARY, '"num_train": 64', '"num_train": 65')
+    shutil.rmtree(tmp_path / "trial" / "checkpoints")  # as debug=fast leaves a run
+    code, _, err = analyze(capfd, "spectrum", f"runs={tmp_path}", "analysis.samples=1")
+    assert (code, err) == (0, "")
+    written = tmp_path / "analysis" / "spectrum"
+    depths = {file.name for file in written.glob("*depth-cosine*.png")}
+    made_from = json.loads((written / "spectrum.json").read_text())
+    measured = [number for number, group in enumerate(made_from["groups"], 1) if group["models"]]
+    assert depths == {"digits-depth-cosine.png", f"digits-depth-cosine-group{measured[1]}.png"}
+    assert sorted(len(group["models"]) for group in made_from["groups"]) == [0, 7, 7]  # csp and six controls
+    assert pd.read_csv(written / "spectrum.csv").groupby("group")["run"].agg("max").isin(["small", "whole"]).all()
+
+
 def test_a_run_folder_named_by_the_user_is_measured_whatever_its_status(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "m0", tmp_path / "m0")
     change(tmp_path / "m0", SUMMARY, '"status": "ok"', '"status": "interrupted"')

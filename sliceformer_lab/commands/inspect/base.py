@@ -47,7 +47,10 @@ class Analysis(ABC):
         table = self.measurements(study)
         tables = {group.title: table[table["group"] == group.title] for group in study.groups if len(table)}
         shown = [(group, tables[group.title]) for group in study.groups if len(tables.get(group.title, ()))]
-        figures = {name: figure for group, rows in shown for name, figure in self.figures(group, rows).items()}
+        figures: dict[str, Figure] = {}
+        for group, rows in shown:
+            for name, figure in self.figures(group, rows).items():  # groups of one task have the same names
+                figures[f"{name}-group{study.groups.index(group) + 1}" if name in figures else name] = figure
         return Findings(table, figures, [self.summary(group, rows) for group, rows in shown], self.facts)
 
     def measurements(self, study: Study) -> pd.DataFrame:

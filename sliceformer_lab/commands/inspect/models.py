@@ -156,12 +156,17 @@ class Study:
     def open_models(self, group: Group) -> Iterator[Opened]:
         """The models of a group at every checkpoint, in turn, with a progress bar.
 
-        A source that cannot be opened is recorded in `left_out`. Untrained controls have only `init`.
+        A source that cannot be opened is recorded in `left_out`. Untrained controls have only `init`, and none is
+        opened where no run could be.
         """
+        runs = [one for one in group.sources if one.folder is not None]
         console = PlainConsole(stderr=True)
         for source in track(
             group.sources, group.task, console=console, transient=True, disable=not console.is_terminal
         ):
+            if source.folder is None and runs and all(one.name in self.left_out for one in runs):  # runs come first
+                group.sources = runs
+                return
             checkpoints = self.checkpoints if source.folder is not None else ("init",)
             try:
                 models = [Opened(source, one, source.model(one), one == checkpoints[-1]) for one in checkpoints]
