@@ -129,6 +129,22 @@ def test_statistics_are_those_of_the_training_series(tmp_path: Path) -> None:
     assert coding.count(np.array([1, 4, 5, 99])).tolist() == [1, 1, 2, 3]
 
 
+def test_options_are_chosen_from_the_training_series_alone(tmp_path: Path) -> None:
+    found = []
+    for name, factor in (("short", 1), ("long", 9)):
+        for stage, steps in (("train", 30), ("val", 30 * factor), ("test", 30 * factor)):
+            for kind in ("a", "b"):
+                (tmp_path / name / stage / kind).mkdir(parents=True)
+                for number in range(20):
+                    values = np.arange(steps, dtype=np.float32)
+                    values[3] = np.nan if factor > 1 and stage == "test" else number
+                    np.save(tmp_path / name / stage / kind / f"{number}.npy", values)
+        data = folder(tmp_path / name)
+        found.append([str(choice) for choice in data.choices()])
+        assert data.spec.max_len == 30 and data.spec.channels == 1
+    assert found[0] == found[1] and "(no values of training series are missing)" in found[0][2]
+
+
 def folder_of_arrays(root: Path, **options: Any) -> SeriesData:
     series_files.arrays(root / "arrays")
     return folder(root / "arrays", **options)

@@ -65,8 +65,8 @@ class SeriesSplit(SequenceSplit):
 class SeriesData(BucketedData, OwnData):
     """Series (L, C) with one class or number each, which a subclass reads.
 
-    Null options follow from the data: `patch_len` gives a series of median length about NUM_PATCHES patches; `max_len`
-    is the longest series, at most TIMES_MEDIAN medians; `gaps` marks missing values if there are any; `kind` is
+    Null options follow from the series that train: `patch_len` gives one of median length about NUM_PATCHES patches;
+    `max_len` is the longest, at most TIMES_MEDIAN medians; `gaps` marks missing values if there are any. `kind` is
     classification unless the labels are measured numbers.
     """
 
@@ -111,16 +111,15 @@ class SeriesData(BucketedData, OwnData):
         )
 
     def choices(self) -> list[Choice]:
-        coding, lengths = self._unscaled, self._store.lengths
-        median, longest = self._median_len, int(lengths.max())
-        of_median = f"the median series has {median:,} steps"
+        coding, median, longest = self._unscaled, self._median_len, int(self._training_lengths.max())
+        of_median = f"the median training series has {median:,} steps"
         chosen = [
-            Choice("data.max_len", coding.max_len, f"the longest series has {longest:,} steps"),
+            Choice("data.max_len", coding.max_len, f"the longest training series has {longest:,} steps"),
             Choice("data.patch_len", coding.patch_len, of_median),
             Choice(
                 "data.gaps",
                 "mark" if coding.marks_gaps else "interpolate",
-                "values are missing" if self.facts()["gaps"] else "no value is missing",
+                f"{'values' if self._has_gaps else 'no values'} of training series are missing",
             ),
             self._chosen_kind,
         ]
@@ -183,18 +182,33 @@ class SeriesData(BucketedData, OwnData):
     def _kind(self) -> str:
         return self.kind or str(self._chosen_kind.value)
 
+    @cached_property
+    def _rows(self) -> dict[Stage, np.ndarray]:
+        """The rows of each split in the store."""
+        return self._rows_of_splits(self._targets())
+
+    @property
+    def _training_lengths(self) -> np.ndarray:
+        lengths: np.ndarray = self._store.lengths[self._rows["train"]]
+        return lengths
+
     @property
     def _median_len(self) -> int:
-        return max(1, int(np.median(self._store.lengths)))
+        return max(1, int(np.median(self._training_lengths)))
+
+    @cached_property
+    def _has_gaps(self) -> bool:
+        """Whether values of training series are missing."""
+        return self.facts()["gaps"] and any(np.isnan(self._store[row]).any() for row in self._rows["train"])
 
     @property
     def _unscaled(self) -> SeriesCoding:
         """The coding before the training split is known: with means 0 and deviations 1."""
-        longest, median = int(self._store.lengths.max()), self._median_len
+        longest, median = int(self._training_lengths.max()), self._median_len
         max_len = self.max_len or min(longest, TIMES_MEDIAN * median)
         chosen = math.ceil(min(median, max_len) / NUM_PATCHES)
         patch_len = self.patch_len or (chosen if chosen <= EVEN_PATCH else chosen + -chosen % EVEN_PATCH)
-        marks = self.facts()["gaps"] if self.gaps is None else self.gaps == "mark"
+        marks = self._has_gaps if self.gaps is None else self.gaps == "mark"
         channels = self.facts()["channels"]
         return SeriesCoding((0.0,) * channels, (1.0,) * channels, patch_len, max_len, marks, self.own_scale)
 
@@ -230,7 +244,7 @@ class SeriesData(BucketedData, OwnData):
 
     def make_splits(self) -> dict[Stage, Split]:
         store = replace(self._store, targets=self._targets())
-        rows = self._rows_of_splits(store.targets)
+        rows = self._rows
         coding = self._coding_of([store[row] for row in rows["train"]])
         warp = Warp(self.stretch, self.resize, self.noise)
         return {
