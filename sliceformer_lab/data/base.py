@@ -104,8 +104,8 @@ class DataModule(LightningDataModule, ABC):
         return {stage: split.digest(names) for stage, split in self.splits.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """The part of the data that a checkpoint keeps: their digests."""
-        return {"digests": self.digests()}
+        """The part of the data that a checkpoint keeps: their digests, and the names of classes and targets."""
+        return {"digests": self.digests(), "names": [list(self.class_names()), list(self.target_names())]}
 
     def check_token_ids(self, state_dict: Mapping[str, Any]) -> None:
         """Raises DataError if a token has another id here than in the data whose `state_dict` a checkpoint keeps."""

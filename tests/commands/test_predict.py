@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from support.runs import last_of_each, small_config
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.data.spec import Example
-from sliceformer_lab.errors import LabError, RunFolderError
+from sliceformer_lab.errors import DataError, LabError, RunFolderError
 from sliceformer_lab.runs.files import whole_file
 from sliceformer_lab.runs.plain_text import csv_cell
 from sliceformer_lab.training.results.predicted import Row
@@ -181,6 +182,14 @@ def test_the_table_of_a_run_names_places_classes_and_probabilities(texts: Run) -
     test = table[table["split"] == "test"]
     assert test["prediction"].tolist() == classes[logits.argmax(axis=1)].tolist()
     assert test["place"].tolist() == texts.predictions["test_places"].tolist()
+
+
+def test_predictions_are_named_by_no_other_classes_than_those_of_the_checkpoint(texts: Run, tmp_path: Path) -> None:
+    folder = shutil.copytree(texts.folder, tmp_path / "run")
+    content = json.loads((folder / PREPROCESSING).read_text())
+    (folder / PREPROCESSING).write_text(json.dumps(content | {"classes": content["classes"][::-1]}))
+    with pytest.raises(DataError, match=r"preprocessing.json names other classes or targets than the checkpoint"):
+        load_run(folder).predict("a text")
 
 
 def test_bad_rows_are_reported_and_the_rest_is_predicted(texts: Run, capsys: pytest.CaptureFixture[str]) -> None:

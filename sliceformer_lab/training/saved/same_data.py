@@ -14,6 +14,7 @@ from sliceformer_lab.data.series.coding import CODING_FILE
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.folder import recorded_data, recorded_digests
 from sliceformer_lab.runs.tuned import tuned_on
+from sliceformer_lab.training.results.prediction_table import PREPROCESSING, read_preprocessing
 
 log = logging.getLogger(__name__)
 
@@ -69,12 +70,17 @@ def check_tokens(folder: Path, data: DataModule) -> None:
 
 
 def check_encoder(folder: Path, data: DataModule) -> None:
-    """Raises DataError if what a run folder has to encode new inputs is not that with which the model was trained.
+    """Raises DataError if what a run folder has to encode inputs and name outputs is not that of its checkpoint.
 
     The data may be gone.
     """
     if (folder / TOKENIZER_FILE).is_file() or (folder / CODING_FILE).is_file():
         check_tokens(folder, data)
+    saved, trained = read_preprocessing(folder), recorded_data(folder).get("names")
+    if saved and trained and [list(saved[1].classes[: len(trained[0])]), list(saved[1].targets)] != trained:
+        raise DataError(
+            f"{folder / PREPROCESSING} names other classes or targets than the checkpoint; put the run's own file back"
+        )
 
 
 def warn_of_changes(folder: Path, data: DataModule) -> list[str]:
