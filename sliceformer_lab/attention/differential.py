@@ -50,11 +50,15 @@ class Differential(Attention):
         """(B, N, H*D) values, queries and keys -> (B, N, H*D). Raises ValueError without q or k."""
         q, k = self.queries_and_keys(q, k)
         v, q, k = self.split_heads(v), self.split_heads(q), self.split_heads(k)
-        factor = (self.lambda_q1 @ self.lambda_k1).exp() - (self.lambda_q2 @ self.lambda_k2).exp() + self.start
         (first_q, second_q), (first_k, second_k) = q.chunk(2, dim=-1), k.chunk(2, dim=-1)
-        first = self._softmax(v, first_q, first_k, given.padding)
-        out = first - factor.to(v.dtype) * self._softmax(v, second_q, second_k, given.padding)
+        out = self._softmax(v, first_q, first_k, given.padding)
+        out = out - self.factor().to(v.dtype) * self._softmax(v, second_q, second_k, given.padding)
         return self.merge_heads((1 - self.start) * F.rms_norm(out, (self.head_dim,), self.scale.to(out.dtype), EPS))
+
+    def factor(self) -> Tensor:
+        """lambda, a scalar, in the type of the parameters: autocast would round a product by @."""
+        first, second = (self.lambda_q1 * self.lambda_k1).sum(), (self.lambda_q2 * self.lambda_k2).sum()
+        return first.exp() - second.exp() + self.start
 
     def _softmax(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None) -> Tensor:
         mask = None if padding is None else torch.where(padding.mask, 0.0, NEVER).to(q.dtype)[:, None, None]

@@ -32,9 +32,20 @@ class ESPFormer(QueryKeyAttention):
         self.order_sensitive = spec.rope
         self.tau, self.temperature = tau, temperature
 
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Values, queries and keys (B, N, H*D). Ranks follow from queries and keys, so autocast must not round them."""
+        with torch.autocast(x.device.type, enabled=False):
+            exact = x.to(next(self.query.parameters(), x).dtype)
+            q, k = self.query(exact), self.key(exact)
+        return self.value(x), self.rotated(q), self.rotated(k)
+
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""
         del dropout  # published without
+        with torch.autocast(v.device.type, enabled=False):  # which would round the costs
+            return self._attend(v, q, k, padding)
+
+    def _attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None) -> Tensor:
         q, k = (x.float() * x.shape[-1] ** -0.5 for x in (q, k))
         real = None if padding is None else padding.mask[:, None]
         if padding is not None:

@@ -31,4 +31,4 @@ class MatrixLowRank(QueryKeyAttention):
         del dropout  # no weight is ever computed
         if padding is not None:
             k = k.masked_fill(~padding.mask[:, None, :, None], 0)
-        return v + self.scale * (q @ (k.mT @ v))
+        return v + q @ ((self.scale * k).mT @ v)  # sums of unscaled products would leave float16

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.batch import Padding
@@ -24,7 +25,7 @@ class ScaleNorm(nn.Module):
         self.scale = nn.Parameter(torch.ones(()))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.scale * x * (x.square().mean(-1, keepdim=True) + self.eps).rsqrt()
+        return self.scale * F.rms_norm(x, x.shape[-1:], eps=self.eps)
 
 
 class TokenBatchNorm(nn.BatchNorm1d):

@@ -39,3 +39,31 @@ def test_scores_of_samsa_are_not_rounded_to_16_bits(name: str) -> None:
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         scores = layer.score(torch.randn(1, 500, 16))
     assert scores.dtype == torch.float32 and len(scores[0, :, 0].unique()) == 500
+
+
+def test_espformer_ranks_tokens_under_autocast_as_in_float32() -> None:
+    torch.manual_seed(0)
+    layer: Any = build_layer(load_option("attention", "espformer"), LayerSpec(dim=64, num_heads=2)).eval()
+    with torch.no_grad():
+        for projection in (layer.query, layer.key):
+            projection.weight.mul_(15)  # as after training: scores that differ
+        x = torch.randn(2, 100, 64)
+        exact = layer(x)
+        with torch.autocast("cpu", torch.bfloat16):
+            found = layer(x).float()
+    assert (found - exact).norm() < 0.02 * exact.norm()
+
+
+def test_lambda_of_differential_attention_is_not_rounded_by_autocast() -> None:
+    torch.manual_seed(0)
+    layer: Any = build_layer(load_option("attention", "differential"), LayerSpec(dim=16, num_heads=2)).eval()
+    exact = layer.factor()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(layer.factor(), exact)
+
+
+def test_products_of_many_narrow_queries_and_keys_are_finite_in_float16() -> None:
+    spec = LayerSpec(dim=8, num_heads=1, max_len=9000)
+    layer = build_layer(load_option("attention", "matrix_low_rank"), spec).half().eval()
+    v, q, k = torch.full((1, 9000, 8), 4.0), torch.full((1, 9000, 16), 0.1), torch.full((1, 9000, 16), 4.0)
+    assert layer.mix(v.half(), q.half(), k.half()).isfinite().all()

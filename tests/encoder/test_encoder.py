@@ -172,6 +172,12 @@ def test_norms_match_their_formula() -> None:
     assert_close(normalise(scale, x, None), 3 * x / rms)
 
 
+def test_scalenorm_of_large_tokens_is_finite_in_float16() -> None:
+    x = 300 * tokens().half()  # squares are larger than the largest float16
+    expected = x.float() / x.float().square().mean(-1, keepdim=True).sqrt()
+    assert_close(normalise(build_norm("scalenorm", DIM, 1e-5).half(), x, None), expected.half())
+
+
 def test_batchnorm_takes_its_statistics_from_real_tokens() -> None:
     lengths = torch.tensor([16, 3, 9])
     padding, x = Padding.from_lengths(lengths, TOKENS), tokens()
