@@ -54,8 +54,8 @@ class CSPPublishedPadding(CSP):
         """(B, N, C) -> (B, N, C)."""
         if padding is None:
             return super().permute(v, padding)
-        permuted = v.gather(1, self._sources(v, padding))
-        return torch.where(padding.mask[..., None], permuted, v[~padding.mask][0, 0])
+        permuted, padded = v.gather(1, self._sources(v, padding)), v[~padding.mask]
+        return torch.where(padding.mask[..., None], permuted, padded[0, 0]) if len(padded) else permuted
 
     def source_index(self, v: Tensor, padding: Padding | None) -> Tensor:
         """(B, N, C) -> (B, N, C) int64, -1 on padding."""

@@ -13,6 +13,7 @@ from sliceformer_lab.attention import LayerSpec
 from sliceformer_lab.attention.base import BlockInputs
 from sliceformer_lab.attention.csp import CSP, reach_of_shifts
 from sliceformer_lab.attention.permutation import PermutationAttention
+from sliceformer_lab.attention.published_padding import CSPPublishedPadding
 from sliceformer_lab.attention.sliceformer import Sliceformer
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.order import token_order
@@ -31,6 +32,13 @@ def test_max_exchange_of_infinitely_small_values_does_not_reach_into_padding() -
     v = torch.full((3, 12, 8), -torch.inf)
     index = make(Sliceformer, order="max_exchange").source_index(v, PADDING)
     assert torch.equal(index[2, 0], torch.zeros(8, dtype=torch.int64))
+
+
+def test_published_padding_of_a_batch_without_padded_rows_is_that_of_whole_samples() -> None:
+    """The padding of graphs with tokens for bonds is always there, also of a single graph."""
+    layer, v = make(CSPPublishedPadding), torch.randn(2, 8, 8)
+    whole = Padding(torch.tensor([8, 8]), torch.ones(2, 8, dtype=torch.bool))
+    assert torch.equal(layer.mix(v, given=BlockInputs(whole)), layer.mix(v))
 
 
 def test_steps_come_from_max_len_and_not_from_the_batch() -> None:
