@@ -54,8 +54,7 @@ class Encoder(nn.Module):
         self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None, edges: Edges | None = None
     ) -> Tensor:
         """(B, N, C) -> (B, N, C); bias (B, H, N, N). Raises ValueError for more than `max_len` tokens."""
-        given = BlockInputs(padding, bias, edges, LayerState())
-        return self._last(self._all_but_last(x, given), given)
+        return self._encoded(x, BlockInputs(padding, bias, edges, LayerState()))
 
     def with_reference(
         self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None, edges: Edges | None = None
@@ -64,11 +63,10 @@ class Encoder(nn.Module):
 
         For `ref_min` and `ref_max`; `Pool.check` refuses a last attention without such a channel.
         """
-        given = BlockInputs(padding, bias, edges, LayerState())
-        x, attention = self._all_but_last(x, given), self.attentions[-1]
+        given, attention = BlockInputs(padding, bias, edges, LayerState()), self.attentions[-1]
         seen: list[tuple[Tensor, Tensor]] = []
         with attention.observed(lambda v, mixed: seen.append((v.detach(), mixed.detach()))):
-            x = self._last(x, given)
+            x = self._encoded(x, given)
         values, mixed = seen[0]
         return x, cast(ReferenceSort, attention).reference_channel(values, given, mixed)
 
@@ -91,14 +89,14 @@ class Encoder(nn.Module):
         found: Tensor = pool(x, None if with_padding else padding, reference=reference)
         return found
 
-    def _all_but_last(self, x: Tensor, given: BlockInputs) -> Tensor:
+    def _encoded(self, x: Tensor, given: BlockInputs) -> Tensor:
         if x.shape[1] > self.max_len:
             raise ValueError(f"{x.shape[1]} tokens are more than the {self.max_len} this encoder was built for")
         x = self.embed_dropout(self.embed_norm(x if self.position is None else self.position(x)))
         x = self._zero_padding(x, given)
-        for block in self.blocks[:-1]:
+        for block in self.blocks:
             x = self._zero_padding(self._through(block, x, given), given)
-        return x
+        return x if self.norm is None else self._zero_padding(normalise(self.norm, x, given.padding), given)
 
     def _through(self, block: nn.Module, x: Tensor, given: BlockInputs) -> Tensor:
         """The block's output; with `checkpoint`, only its inputs are kept in training. (B, N, C) -> (B, N, C)."""
@@ -115,10 +113,6 @@ class Encoder(nn.Module):
         state = given.state or LayerState()
         x, state.value, state.edge_features = checkpoint(run, x, state.value, state.edge_features, use_reentrant=False)
         return x
-
-    def _last(self, x: Tensor, given: BlockInputs) -> Tensor:
-        x = self._zero_padding(self._through(self.blocks[-1], x, given), given)
-        return x if self.norm is None else self._zero_padding(normalise(self.norm, x, given.padding), given)
 
     def _zero_padding(self, x: Tensor, given: BlockInputs) -> Tensor:
         return x if self.keeps_padding else given.zero_padding(x)
