@@ -45,10 +45,8 @@ class CSPCausal(PermutationAttention):
         inner_mult: Positive = 1,
     ) -> None:
         super().__init__(spec, reference="none", inner_mult=inner_mult, bias_formula="mix_plus_sort")
-        if spec.max_len is None:
-            raise ValueError(f"shift={shift} computes its steps from the longest sequence; set max_len")
         self.group_size, self.sliding = group_size, window == "sliding"
-        steps = shift_steps(shift, self.width, spec.max_len, index=spec.index, depth=spec.depth)
+        steps = shift_steps(shift, self.width, self.max_len, index=spec.index, depth=spec.depth)
         if self.sliding:
             self.complexity = "N C G log G"
         else:

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import ALONE, NEVER, Attention, BlockInputs, LayerSpec
+from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.attention.rotary import rotate
 from sliceformer_lab.attention.softmax import attend
 from sliceformer_lab.batch import Padding
@@ -16,14 +17,14 @@ from sliceformer_lab.batch import Padding
 EPS = 1e-5
 
 
-class Differential(Attention):
+class Differential(QueryKeyAttention):
     """(softmax(q1 k1^T) - lambda softmax(q2 k2^T)) V, normalised in each head. (B, N, dim) -> (B, N, dim).
 
     q1 and q2 are the halves of a head's queries. Compare it with an attention of twice as many heads, whose score
     products are as wide. Raises ValueError for an odd width of the heads.
     """
 
-    needs_qk = True
+    maps_heads = False  # the norm is not linear in the values
     order_sensitive = False
     complexity = "N^2 C"
     source = "Differential Transformer, arXiv 2410.05258, equations (1)-(3)"
@@ -46,21 +47,15 @@ class Differential(Attention):
             return x
         return rotate(x, 2 * spec.num_heads, grid=spec.grid, num_prefix=spec.num_prefix, order=spec.token_order)
 
-    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
-        """(B, N, H*D) values, queries and keys -> (B, N, H*D). Raises ValueError without q or k."""
-        q, k = self.queries_and_keys(q, k)
-        v, q, k = self.split_heads(v), self.split_heads(q), self.split_heads(k)
-        (first_q, second_q), (first_k, second_k) = q.chunk(2, dim=-1), k.chunk(2, dim=-1)
-        out = self._softmax(v, first_q, first_k, given.padding)
-        out = out - self.factor().to(v.dtype) * self._softmax(v, second_q, second_k, given.padding)
-        return self.merge_heads((1 - self.start) * F.rms_norm(out, (self.head_dim,), self.scale.to(out.dtype), EPS))
+    def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
+        """(B, H, N, D) values, queries and keys -> (B, H, N, D)."""
+        seen = None if padding is None else padding.mask[:, None, None]
+        halves = zip(q.chunk(2, dim=-1), k.chunk(2, dim=-1), strict=True)
+        first, second = (attend(half_q, half_k, v, seen, dropout=dropout) for half_q, half_k in halves)
+        out = first - self.factor().to(v.dtype) * second
+        return (1 - self.start) * F.rms_norm(out, (self.head_dim,), self.scale.to(out.dtype), EPS)
 
     def factor(self) -> Tensor:
         """lambda, a scalar, in the type of the parameters: autocast would round a product by @."""
         first, second = (self.lambda_q1 * self.lambda_k1).sum(), (self.lambda_q2 * self.lambda_k2).sum()
         return first.exp() - second.exp() + self.start
-
-    def _softmax(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None) -> Tensor:
-        mask = None if padding is None else torch.where(padding.mask, 0.0, NEVER).to(q.dtype)[:, None, None]
-        dropout = self.spec.attention_dropout if self.training else 0.0
-        return attend(q, k, v, mask, dropout=dropout)

@@ -11,9 +11,9 @@ from sliceformer_lab.batch import Padding
 
 
 class QueryKeyAttention(Attention):
-    """An attention whose heads are linear in their values, with weights computed from queries and keys.
+    """An attention that mixes the values of each head with weights computed from queries and keys.
 
-    A subclass implements `attend`.
+    A subclass implements `attend`, and sets `maps_heads` to False if that is not linear in the values.
     """
 
     query: nn.Module
