@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.encoder.embed import ImageEmbedding, Stem
@@ -24,6 +25,7 @@ class PatchTask(Maskable):
         spec, nodes = self.data_spec, self.nodes
         if stem == "conv" and nodes.encoder.options["init"] is not None:
             raise ValueError("stem=conv: the pretrained weights of encoder.init are of one linear map; set stem=patch")
+        self.patch_size = patch_size
         self.embedding = ImageEmbedding(
             spec.image_size or (1, 1),
             spec.channels,
@@ -54,26 +56,21 @@ class PatchTask(Maskable):
     @property
     def masked_units(self) -> Units:
         """Patches, whose pixels are to be found."""
-        (height, width), (rows, columns) = self.data_spec.image_size or (1, 1), self.embedding.grid
-        numbers = self.data_spec.channels * (height // rows) * (width // columns)
+        rows, columns = self.embedding.grid
+        numbers = self.data_spec.channels * self.patch_size**2
         return Units(name="patches", rate=0.5, most=rows * columns, numbers=numbers)
 
     def units(self, batch: Batch) -> Tensor:
-        """The pixels of the patches, in the order of the tokens: (B, N, c * height * width of a patch)."""
-        rows, columns = self.embedding.grid
-        size, channels, height, width = batch.inputs.shape
-        tiles = batch.inputs.reshape(size, channels, rows, height // rows, columns, width // columns)
-        patches = tiles.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+        """The pixels of the patches, in the order of the tokens: (B, N, c * patch_size^2)."""
+        patches = functional.unfold(batch.inputs, self.patch_size, stride=self.patch_size).mT
         return patches if self.embedding.order is None else patches[:, self.embedding.order]
 
     def with_units(self, batch: Batch, units: Tensor) -> Batch:
         """The batch with other patches."""
-        rows, columns = self.embedding.grid
-        size, channels, height, width = batch.inputs.shape
         if self.embedding.order is not None:
             units = units[:, self.embedding.order.argsort()]
-        tiles = units.reshape(size, rows, columns, channels, height // rows, width // columns)
-        return replace(batch, inputs=tiles.permute(0, 3, 1, 4, 2, 5).reshape(batch.inputs.shape))
+        size = batch.inputs.shape[2:]
+        return replace(batch, inputs=functional.fold(units.mT, size, self.patch_size, stride=self.patch_size))
 
     def encode_units(self, batch: Batch, hidden: Hidden) -> Tensor:
         """The patches after the encoder (B, N, C)."""
