@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
 from sliceformer_lab.attention.patch_grid import PatchGrid
-from sliceformer_lab.config.option_types import Count
+from sliceformer_lab.config.option_types import OddCount
 
 
 class DepthwiseConv(Attention):
@@ -16,7 +16,7 @@ class DepthwiseConv(Attention):
 
     Padding and tokens outside count as zero. On a grid the prefix tokens (CLS) are not mixed, so pool by the mean.
     A causal layer reads the last `kernel_size` tokens in place of those around each.
-    Raises ValueError for an even `kernel_size`, which has no middle, and for a causal layer on a grid.
+    Raises ValueError for a causal layer on a grid.
     """
 
     maps_channels = True
@@ -24,12 +24,10 @@ class DepthwiseConv(Attention):
     complexity = "N C k (on a grid k^2)"
     source = "control"
 
-    def __init__(self, spec: LayerSpec, *, kernel_size: Count = 3) -> None:
+    def __init__(self, spec: LayerSpec, *, kernel_size: OddCount = 3) -> None:
         super().__init__(spec)
         self.patches = PatchGrid(spec)
         self.mixes_prefix = not self.patches.num_prefix
-        if kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size must be odd, got {kernel_size}")
         if spec.causal and spec.grid is not None:
             raise ValueError("a causal convolution reads a sequence, not a grid of patches; set grid to None")
         self.before = kernel_size - 1 if spec.causal else 0  # zeros in front

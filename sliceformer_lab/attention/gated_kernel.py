@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
 from sliceformer_lab.attention.patch_grid import PatchGrid
 from sliceformer_lab.batch import Padding, fill_padding
-from sliceformer_lab.config.option_types import Count
 
 
 class GatedKernel(Attention):
@@ -20,7 +19,6 @@ class GatedKernel(Attention):
 
     The convolution is depthwise, over tokens or over the rows and columns of patches; prefix tokens (CLS) get its bias
     only. `mix` and the implied map are what is linear in the values: without the convolution's bias and the gate.
-    Raises ValueError for an even `kernel_size`.
     """
 
     query: nn.Module
@@ -30,7 +28,7 @@ class GatedKernel(Attention):
     needs_qk = True
     mixable = False  # the gate is computed from the layer's input
 
-    def __init__(self, spec: LayerSpec, kernel_size: Count, *, num_maps: int, copies: int = 1) -> None:
+    def __init__(self, spec: LayerSpec, kernel_size: int, *, num_maps: int, copies: int = 1) -> None:
         """`num_maps` groups of channels have weights of their own; `copies` groups share a filter."""
         super().__init__(spec)
         self.num_maps, self.copies = num_maps, copies
@@ -70,8 +68,6 @@ class _ValueConv(nn.Module):
 
     def __init__(self, spec: LayerSpec, width: int, kernel_size: int, copies: int) -> None:
         super().__init__()
-        if kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size must be odd, got {kernel_size}")
         self.copies = copies
         self.patches = PatchGrid(spec)
         channels = width // copies

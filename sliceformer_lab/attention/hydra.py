@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
 from sliceformer_lab.attention.decayed_sum import decayed_sum
-from sliceformer_lab.config.option_types import Count
+from sliceformer_lab.config.option_types import Count, OddCount
 
 EPS = 1e-5
 
@@ -24,7 +24,7 @@ class Hydra(Attention):
     the token before (after) it, as published. The result is normalised and gated. Padding has step size 0, which
     neither decays nor feeds a state. There are no biases in the projections, whatever the encoder says.
     `head_channels=null` divides the channels among the encoder's heads; published are 64.
-    Raises ValueError for an even `kernel_size`, and if `head_channels` does not divide the channels.
+    Raises ValueError if `head_channels` does not divide the channels.
     """
 
     mixable = False  # gate, step sizes and states are computed from the layer's input
@@ -37,13 +37,11 @@ class Hydra(Attention):
         spec: LayerSpec,
         *,
         state: Count = 64,
-        kernel_size: Count = 7,
+        kernel_size: OddCount = 7,
         expand: Count = 2,
         head_channels: Count | None = None,
     ) -> None:
         super().__init__(replace(spec, value_bias=False, out_bias=False), inner_mult=expand)
-        if kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size must be odd, got {kernel_size}")
         if self.width % (head_channels or 1):
             raise ValueError(f"head_channels={head_channels} does not divide the {self.width} channels; choose another")
         self.heads = heads = self.width // head_channels if head_channels else spec.num_heads

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.gated_kernel import GatedKernel
 from sliceformer_lab.batch import Padding
-from sliceformer_lab.config.option_types import Count, Positive
+from sliceformer_lab.config.option_types import OddCount, Positive
 
 
 class PolaFormer(GatedKernel):
@@ -25,7 +25,7 @@ class PolaFormer(GatedKernel):
     source = "PolaFormer, arXiv 2501.15061, section 4"
     deviation = "PolaFormer: square images without CLS only"
 
-    def __init__(self, spec: LayerSpec, *, alpha: Positive = 4.0, kernel_size: Count = 5) -> None:
+    def __init__(self, spec: LayerSpec, *, alpha: Positive = 4.0, kernel_size: OddCount = 5) -> None:
         super().__init__(spec, kernel_size, num_maps=2 * spec.num_heads, copies=spec.num_heads)
         if self.head_dim % 2:
             raise ValueError(f"polaformer halves the heads, so their width must be even, got {self.head_dim}")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
 from sliceformer_lab.attention.patch_grid import PatchGrid
-from sliceformer_lab.config.option_types import Count
+from sliceformer_lab.config.option_types import OddCount
 
 
 class Pooling(Attention):
@@ -16,19 +16,16 @@ class Pooling(Attention):
 
     The window is `kernel_size` tokens of a sequence, or kernel_size x kernel_size patches of an image. On an image the
     prefix tokens (CLS) are not mixed: they receive what the mean of themselves would give.
-    Raises ValueError for an even `kernel_size`, which has no middle.
     """
 
     maps_channels = True
     complexity = "N C k (on a grid k^2)"
     source = "control; MetaFormer, arXiv 2111.11418, equation (2)"
 
-    def __init__(self, spec: LayerSpec, *, kernel_size: Count = 3, subtract_input: bool = True) -> None:
+    def __init__(self, spec: LayerSpec, *, kernel_size: OddCount = 3, subtract_input: bool = True) -> None:
         super().__init__(spec)
         self.patches = PatchGrid(spec)
         self.mixes_prefix = not self.patches.num_prefix
-        if kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size must be odd, got {kernel_size}")
         self.window = (kernel_size if spec.grid else 1, kernel_size)
         self.subtract_input = subtract_input
 

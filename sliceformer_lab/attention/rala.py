@@ -9,7 +9,7 @@ from torch import Tensor
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.gated_kernel import GatedKernel
 from sliceformer_lab.batch import Padding
-from sliceformer_lab.config.option_types import Count
+from sliceformer_lab.config.option_types import OddCount
 
 
 class RALA(GatedKernel):
@@ -22,7 +22,7 @@ class RALA(GatedKernel):
     complexity = "N C D"
     source = "RALA, arXiv 2411.07635, section 3"
 
-    def __init__(self, spec: LayerSpec, *, kernel_size: Count = 5) -> None:
+    def __init__(self, spec: LayerSpec, *, kernel_size: OddCount = 5) -> None:
         super().__init__(spec, kernel_size, num_maps=spec.num_heads)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor
 
 from sliceformer_lab.attention.base import LayerSpec
@@ -14,7 +11,7 @@ from sliceformer_lab.attention.blocked import to_blocks, to_tokens
 from sliceformer_lab.attention.dropout import drop
 from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.batch import Padding
-from sliceformer_lab.config.option_types import Count
+from sliceformer_lab.config.option_types import Count, EvenCount
 
 _ITSELF = -1e5  # score of a token with itself, which it attends to only if it is alone
 
@@ -25,7 +22,7 @@ class Reformer(QueryKeyAttention):
     Queries and keys share one projection, and keys are scaled to length 1. `num_hashes` rounds, each with a rotation
     drawn at construction, are weighted by their log-sum-exp. `wrap` lets the first chunk attend to the last chunk of
     spec.max_len tokens; `same_bucket_only` masks keys of other buckets. Padding is sorted last. The order of a sort has
-    no gradient. Raises ValueError for an odd number of buckets and for `wrap` without spec.max_len.
+    no gradient. Raises ValueError for `wrap` without spec.max_len.
     """
 
     mixable = False  # keys of a block would not be used
@@ -42,14 +39,12 @@ class Reformer(QueryKeyAttention):
         spec: LayerSpec,
         *,
         num_hashes: Count = 1,
-        num_buckets: Annotated[int, Field(ge=2)] = 10,
+        num_buckets: EvenCount = 10,
         chunk_length: Count = 64,
         wrap: bool = False,
         same_bucket_only: bool = False,
     ) -> None:
         super().__init__(spec)
-        if num_buckets % 2:
-            raise ValueError(f"num_buckets={num_buckets} is odd, but each direction of a hash has two ends")
         if wrap and spec.max_len is None:
             raise ValueError("wrap=true needs the last chunk of the longest sequence; set max_len or wrap=false")
         self.num_buckets, self.chunk_length = num_buckets, chunk_length

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
 from sliceformer_lab.attention.matrix_toeplitz import toeplitz_product
-from sliceformer_lab.config.option_types import Count
+from sliceformer_lab.config.option_types import EvenCount
 
 BLOCK_STEPS = 64  # steps in time whose powers are computed one by one
 
@@ -19,7 +19,6 @@ class S4D(Attention):
 
     A model has state / 2 pairs of complex numbers in each channel. The one from the end reads the tokens after a token,
     without the token itself. Computed by FFT in float32. The published GELU and gated output are left to the block.
-    Raises ValueError for an odd `state`.
     """
 
     maps_channels = True
@@ -27,10 +26,8 @@ class S4D(Attention):
     source = "S4D, arXiv 2206.11893, sections 3 and 4.2 (S4D-Lin)"
     deviation = "S4D: a GELU and a gated linear map follow; here value and output projections stand around it"
 
-    def __init__(self, spec: LayerSpec, *, state: Count = 64) -> None:
+    def __init__(self, spec: LayerSpec, *, state: EvenCount = 64) -> None:
         super().__init__(spec)
-        if state % 2:
-            raise ValueError(f"state counts pairs of conjugate numbers, so it must be even, got {state}")
         self.from_start = _Kernel(self.width, state // 2)
         self.from_end = _Kernel(self.width, state // 2)
         self.skip = nn.Parameter(torch.randn(self.width))  # D

@@ -64,12 +64,13 @@ def test_every_size_of_an_attention_has_a_lower_bound() -> None:
 
 
 IMPOSSIBLE: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [  # attention, spec, options, message
-    ("rala", {}, {"kernel_size": 4}, "kernel_size must be odd, got 4"),
+    ("rala", {}, {"kernel_size": 4}, "attention.kernel_size: given 4, should be odd"),
+    ("depthwise_conv", {}, {"kernel_size": 4}, "attention.kernel_size: given 4, should be odd"),
     ("polaformer", {"head_dim": 3}, {}, "must be even, got 3"),
     ("agent", {"grid": (4, 4)}, {"agents": 5}, "agents=5 must be a square on an image, such as 4"),
     ("hydra", {}, {"head_channels": 5}, "head_channels=5 does not divide the 16 channels"),
-    ("s4d", {}, {"state": 3}, "must be even, got 3"),
-    ("reformer", {}, {"num_buckets": 5}, "num_buckets=5 is odd"),
+    ("s4d", {}, {"state": 3}, "attention.state: given 3, should be a multiple of 2"),
+    ("reformer", {}, {"num_buckets": 5}, "attention.num_buckets: given 5, should be a multiple of 2"),
     ("reformer", {"max_len": None}, {"wrap": True}, "set max_len"),
     ("sparse", {}, {"block_size": 4, "num_summary": 4}, "num_summary must be within"),
     ("mega", {}, {"z_dim": 5}, "num_heads=2 does not divide z_dim=5"),

@@ -94,11 +94,6 @@ def test_convolution_on_a_grid_sums_neighbouring_patches_and_leaves_the_prefix()
             assert_close(mixed[0, 1 + r * columns + c], expected)
 
 
-def test_convolution_refuses_an_even_kernel() -> None:
-    with pytest.raises(ValueError, match="odd, got 4"):
-        DepthwiseConv(make_spec(), kernel_size=4)
-
-
 def test_fnet_is_the_fourier_transform_of_the_real_tokens() -> None:
     for values, mixed in mixed_rows(FNet(make_spec())):
         assert_close(mixed, torch.fft.fft2(values, norm="ortho").real, atol=1e-5, rtol=1e-5)
