@@ -101,6 +101,7 @@ class Attention(nn.Module, ABC):
     """
 
     needs_qk: ClassVar[bool] = False  # allocates query and key projections and passes q, k to `mix`
+    rotated_parts: ClassVar[int] = 1  # of the queries and keys of a head, each of which rope rotates
     accepts_bias: ClassVar[bool] = False  # adds a (B, H, N, N) bias to its weights
     accepts_causal: ClassVar[bool] = False  # under spec.causal, reads no later token
     mixable: ClassVar[bool] = True  # `mix` is meaningful alone, so a block may do the projections
@@ -187,7 +188,8 @@ class Attention(nn.Module, ABC):
         if not self.spec.rope:
             return x
         spec = self.spec
-        return rotate(x, spec.num_heads, grid=spec.grid, num_prefix=spec.num_prefix, order=spec.token_order)
+        parts = self.rotated_parts * spec.num_heads
+        return rotate(x, parts, grid=spec.grid, num_prefix=spec.num_prefix, order=spec.token_order)
 
     def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """(B, N, dim) -> (B, N, dim); bias (B, H, N, N) is ignored unless `accepts_bias`."""

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.query_key import QueryKeyAttention
-from sliceformer_lab.attention.rotary import rotate
 from sliceformer_lab.attention.softmax import attend
 from sliceformer_lab.batch import Padding
 
@@ -24,6 +23,7 @@ class Differential(QueryKeyAttention):
     products are as wide. Raises ValueError for an odd width of the heads.
     """
 
+    rotated_parts = 2
     maps_heads = False  # the norm is not linear in the values
     order_sensitive = False
     complexity = "N^2 C"
@@ -39,13 +39,6 @@ class Differential(QueryKeyAttention):
             nn.Parameter(0.1 * torch.randn(half)) for _ in range(4)
         )
         self.scale = nn.Parameter(torch.ones(self.head_dim))  # of the norm, shared by the heads
-
-    def rotated(self, x: Tensor) -> Tensor:
-        """Queries or keys (B, N, H*D), each half of a head rotated by position if the spec asks for rope."""
-        spec = self.spec
-        if not spec.rope:
-            return x
-        return rotate(x, 2 * spec.num_heads, grid=spec.grid, num_prefix=spec.num_prefix, order=spec.token_order)
 
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """(B, H, N, D) values, queries and keys -> (B, H, N, D)."""

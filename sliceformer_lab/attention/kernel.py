@@ -30,7 +30,7 @@ class KernelAttention(QueryKeyAttention):
 
     def denominator(self, total: Tensor) -> Tensor:
         """The sums of weights, or their means over the keys (B, H, N, 1), bounded away from zero."""
-        return total
+        return total + 1e-6
 
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""

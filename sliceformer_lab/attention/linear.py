@@ -28,7 +28,3 @@ class Linear(KernelAttention):
     def features(self, q: Tensor, k: Tensor, padding: Padding | None) -> tuple[Tensor, Tensor]:
         """(B, H, N, D) queries and keys -> their features (B, H, N, D), all positive."""
         return F.elu(q) + 1, F.elu(k) + 1
-
-    def denominator(self, total: Tensor) -> Tensor:
-        """(B, H, N, 1) -> (B, H, N, 1), never zero."""
-        return total + 1e-6

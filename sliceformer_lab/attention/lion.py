@@ -41,10 +41,6 @@ class Lion(KernelAttention):
             return (F.elu(q) + 1) * scale, F.elu(k) + 1
         return _unit_features(q) * scale, _unit_features(k)
 
-    def denominator(self, total: Tensor) -> Tensor:
-        """(B, H, N, 1) -> (B, H, N, 1), never zero."""
-        return total + 1e-6
-
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""
         if not self.decays:

@@ -62,6 +62,10 @@ class Performer(KernelAttention):
         # a query's own maximum cancels in its weights; keys need a common one, or their weights would change
         return _positive(q, along_q, dims=(3,)), _positive(k, along_k, dims=(2, 3))
 
+    def denominator(self, total: Tensor) -> Tensor:
+        """(B, H, N, 1) -> (B, H, N, 1): features are positive, and sums may be smaller than any constant."""
+        return total
+
     @torch.no_grad()
     def _redraw_when_due(self, every: int) -> None:
         if self.num_steps > 0 and self.num_steps % every == 0:
