@@ -85,7 +85,8 @@ def _change_of_loss(plan: RunPlan, data: DataModule, device: str) -> float:
 
 
 def device_of(config: Mapping[str, Any]) -> str:
-    """The device that a configuration trains on: cpu | cuda."""
-    accelerator = config["trainer"]["accelerator"]
-    is_cuda = accelerator in ("gpu", "cuda") or (accelerator == "auto" and torch.cuda.is_available())
-    return "cuda" if is_cuda else "cpu"
+    """The device that times the steps of a configuration: cpu | cuda; the CPU for a GPU without CUDA."""
+    accelerator, gpu = config["trainer"]["accelerator"], torch.accelerator.current_accelerator()
+    if accelerator == "gpu":
+        return "cuda" if gpu is None or gpu.type == "cuda" else "cpu"
+    return "cuda" if accelerator == "cuda" or (accelerator == "auto" and torch.cuda.is_available()) else "cpu"

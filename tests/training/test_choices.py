@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from support.plans import build_data, run
 from support.runs import SMALL, last_of_each, small_config
 
@@ -14,7 +15,7 @@ from sliceformer_lab.config.checked import RunPlan, check_config
 from sliceformer_lab.data.spec import Choice
 from sliceformer_lab.runs.folder import read_config, read_summary
 from sliceformer_lab.training import build
-from sliceformer_lab.training.choices import MAX_LOSS_CHANGE, with_choices
+from sliceformer_lab.training.choices import MAX_LOSS_CHANGE, device_of, with_choices
 from sliceformer_lab.training.optim import OptimOptions
 
 AUTO = (
@@ -25,6 +26,14 @@ AUTO = (
     "optim.target_steps=20",
     "callbacks=early_stop",
 )
+
+
+@pytest.mark.parametrize(("gpu", "expected"), [("mps", "cpu"), ("cuda", "cuda")])
+def test_steps_on_a_gpu_without_cuda_are_timed_on_the_cpu(
+    gpu: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device(gpu))
+    assert device_of({"trainer": {"accelerator": "gpu"}}) == expected
 
 
 @pytest.mark.parametrize(
