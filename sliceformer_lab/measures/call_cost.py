@@ -6,7 +6,6 @@ import ctypes
 import gc
 import math
 import random
-import resource
 import sys
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -19,6 +18,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sliceformer_lab.runs.processes import proc_bytes
+
+if sys.platform != "win32":
+    import resource
 
 MIN_TIMED_SECONDS = 5e-3  # faster calls are repeated and timed together
 MAX_REPEATS = 1000
@@ -109,11 +111,16 @@ def start_new_peak(device: str) -> int | None:
 
 
 def peak_memory(device: str) -> int:
-    """The most bytes in use since `start_new_peak`, or since the process began: allocated on a GPU, else resident."""
+    """The most bytes in use since `start_new_peak`, or since the process began: allocated on a GPU, else resident.
+
+    0 on Windows, which does not say it without a package.
+    """
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
     if (resident := proc_bytes("VmHWM")) is not None:
         return resident
+    if sys.platform == "win32":
+        return 0
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
@@ -126,7 +133,7 @@ def peak_source(device: str) -> str:
 
 def _release_freed_memory() -> None:
     """Return freed blocks to the system; else the next call reuses them and its memory does not show."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None  # of glibc
     if trim is not None:
         trim(0)
 
