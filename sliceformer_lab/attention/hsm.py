@@ -29,10 +29,8 @@ class HSM(Attention):
     def __init__(self, spec: LayerSpec) -> None:
         super().__init__(spec)
         self.step = 2 ** (spec.index % max(1, math.ceil(math.log2(self.max_len))))
-        sides = 1 if spec.causal else 2
-        self.weights = nn.Parameter(
-            torch.full((1 + sides,), 1 / (1 + sides))
-        )  # of the token, the one before, and after
+        number = 2 if spec.causal else 3  # the token, the one before, and the one after
+        self.weights = nn.Parameter(torch.full((number,), 1 / number))
 
     def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C)."""

@@ -35,9 +35,8 @@ class GraphEmbedding(nn.Module):
     ) -> Tensor:
         ids = nodes + 2 + NUM_IDS * torch.arange(nodes.shape[2], device=nodes.device)
         source = graphs.edge_index[0]
-        edges = source.new_zeros(nodes[..., 0].numel()).index_add(
-            0, source, torch.ones_like(source)
-        )  # no wait for a GPU
+        edges = source.new_zeros(nodes[..., 0].numel())
+        edges = edges.index_add(0, source, torch.ones_like(source))  # bincount would wait for a GPU
         degrees = edges.view(nodes.shape[:2]) + 1
         if padding is not None:
             ids, degrees = ids.masked_fill(~padding.mask[..., None], 0), degrees.masked_fill(~padding.mask, 0)
