@@ -101,7 +101,7 @@ class Spectrum(Callback):
         self._record = now if self._record is None else self._record.followed_by(now)
         self._record.save(self.folder / "spectrum.npz")
         for logger in trainer.loggers:
-            logger.log_metrics(_scalars(now) | {"epoch": epoch}, step=max(0, trainer.global_step - 1))
+            logger.log_metrics(_mean_over_layers(now) | {"epoch": epoch}, step=max(0, trainer.global_step - 1))
 
     def _record_of(self, epoch: int, blocks: Sequence[Any], taken: list[dict[str, Tensor]], ids: Tensor) -> ProbeRecord:
         layers = measure_layers(blocks, taken, max_tokens=self.max_tokens, seed=self.seed)
@@ -138,7 +138,7 @@ def _first_samples(trainer: Trainer, count: int) -> Batch | None:
     return probe
 
 
-def _scalars(record: ProbeRecord) -> dict[str, float]:
+def _mean_over_layers(record: ProbeRecord) -> dict[str, float]:
     """Means over the layers for a dashboard; `centred` values have the token mean removed."""
     shown = {"": "raw", "_centred": "mean_removed"}
     return {

@@ -45,19 +45,19 @@ class EpochSeed(Callback):
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Restores the states before the first batch of a run that is resumed within an epoch."""
         if self._saved is not None:
-            _restore(self._saved[trainer.global_rank])
+            _restore_generators(self._saved[trainer.global_rank])
             self._saved = None
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Adds the states of all processes."""
-        checkpoint["generators"] = of_all_processes(_states())
+        checkpoint["generators"] = of_all_processes(_read_generators())
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Keeps the states. A checkpoint of a run without this callback has none."""
         self._saved = checkpoint.get("generators")
 
 
-def _states() -> dict[str, Any]:
+def _read_generators() -> dict[str, Any]:
     """The states of the generators of Python, numpy and torch, as values that a checkpoint can hold."""
     kind, keys, *rest = np.random.get_state()
     return {
@@ -68,7 +68,7 @@ def _states() -> dict[str, Any]:
     }
 
 
-def _restore(states: dict[str, Any]) -> None:
+def _restore_generators(states: dict[str, Any]) -> None:
     kind, keys, *rest = states["numpy"]
     random.setstate(states["python"])
     np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))

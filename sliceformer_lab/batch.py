@@ -17,13 +17,13 @@ class Movable:
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
         """A copy on `device`."""
-        return self._each("to", device, non_blocking=non_blocking)
+        return self._apply_to_each("to", device, non_blocking=non_blocking)
 
     def pin_memory(self) -> Self:
         """A copy in page-locked memory."""
-        return self._each("pin_memory")
+        return self._apply_to_each("pin_memory")
 
-    def _each(self, method: str, *values: object, **options: object) -> Self:
+    def _apply_to_each(self, method: str, *values: object, **options: object) -> Self:
         present = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
         return replace(self, **{name: getattr(part, method)(*values, **options) for name, part in present.items()})
 

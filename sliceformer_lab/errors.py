@@ -113,13 +113,13 @@ def machine_error(error: BaseException, place: object = None) -> MachineError | 
     while isinstance(found, Exception):
         if isinstance(found, LabError):
             return found if isinstance(found, MachineError) else None
-        if limit := _limit(found, place):
+        if limit := _find_limit(found, place):
             return limit
         found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     return None
 
 
-def _limit(error: Exception, place: object) -> MachineError | None:
+def _find_limit(error: Exception, place: object) -> MachineError | None:
     """The limit of the machine that an error alone says; None for any other error."""
     if isinstance(error, BrokenPipeError):  # of a terminal or a process, not of a network
         return None

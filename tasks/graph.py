@@ -72,13 +72,13 @@ class GraphTask(Maskable, TargetTask):
         """Graphs with nodes (B, N, F) -> numbers or logits (B, T). Raises ValueError for a batch without structure."""
         graphs = structure_of(batch)
         tokens, padding, bias = self.embed(batch, graphs)
-        edges = self._edges(batch, graphs, tokens.shape[1]) if self.convolves else None
+        edges = self._build_edges(batch, graphs, tokens.shape[1]) if self.convolves else None
         pooled = self.encoder.pooled(self.pool, tokens, padding, bias, edges, with_padding=self.pool_over_padding)
         if self.whole is not None:
             pooled = torch.cat([pooled, self.whole(batch.context)], dim=1)
         return self.in_own_unit(self.head(pooled))
 
-    def _edges(self, batch: Batch, graphs: Graphs, num_tokens: int) -> Edges:
+    def _build_edges(self, batch: Batch, graphs: Graphs, num_tokens: int) -> Edges:
         shape = (batch.inputs.shape[0], batch.inputs.shape[1])
         edges = edges_among_tokens(graphs, shape, batch.padding, num_tokens, self.num_prefix)
         if self.edge_features is None:
@@ -100,7 +100,7 @@ class GraphTask(Maskable, TargetTask):
         graphs = structure_of(batch)
         graphs = replace(graphs, hidden_edges=hidden.mask.flatten()[graphs.edge_index].all(dim=0))
         tokens, padding, bias = self.embed(batch, graphs, hidden)
-        edges = self._edges(batch, graphs, tokens.shape[1]) if self.convolves else None
+        edges = self._build_edges(batch, graphs, tokens.shape[1]) if self.convolves else None
         encoded = self.encoder(tokens, padding, bias, edges)
         return encoded[:, self.num_prefix : self.num_prefix + batch.inputs.shape[1]]
 

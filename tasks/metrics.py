@@ -170,15 +170,15 @@ class MeanBits(MeanOfValues):
 
 def auc(outputs: Tensor, labels: Tensor) -> Tensor:
     """Area under the ROC curve of labels 0 and 1; NaN if all are equal."""
-    return _ranked(binary_auroc, outputs, labels)
+    return _score_ranks(binary_auroc, outputs, labels)
 
 
 def average_precision(outputs: Tensor, labels: Tensor) -> Tensor:
     """Average precision of labels 0 and 1; NaN if all are equal."""
-    return _ranked(binary_average_precision, outputs, labels)
+    return _score_ranks(binary_average_precision, outputs, labels)
 
 
-def _ranked(score: Callable[[Tensor, Tensor], Tensor], outputs: Tensor, labels: Tensor) -> Tensor:
+def _score_ranks(score: Callable[[Tensor, Tensor], Tensor], outputs: Tensor, labels: Tensor) -> Tensor:
     if not (labels == 0).any() or not (labels == 1).any():
         return outputs.new_tensor(torch.nan)
     # ranks between 0 and 1, because torchmetrics applies a sigmoid, which rounds, to any other number

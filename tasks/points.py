@@ -82,9 +82,11 @@ class PartIoU(Metric):
         """Scores some shapes."""
         category = category_of(target, self.parts)
         self.categories.append(category)
-        self.shapes.append(torch.stack([self._iou(*row) for row in zip(predicted, target, category, strict=True)]))
+        self.shapes.append(
+            torch.stack([self._compute_iou(*row) for row in zip(predicted, target, category, strict=True)])
+        )
 
-    def _iou(self, predicted: Tensor, target: Tensor, category: Tensor) -> Tensor:
+    def _compute_iou(self, predicted: Tensor, target: Tensor, category: Tensor) -> Tensor:
         parts = torch.tensor(list(self.parts[int(category)]), device=target.device)[:, None]
         ours, theirs = predicted == parts, target == parts
         union = (ours | theirs).sum(dim=1)

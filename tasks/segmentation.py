@@ -108,7 +108,7 @@ class ImageSegmentation(PatchTask):
 
     def outcomes(self, outputs: Tensor, names: Names) -> list[Row]:
         """The mask (H, W) uint8, and the share of the pixels that each class has, from masks (n, H, W)."""
-        return [{"mask": mask} | _shares(mask, names) for mask in outputs.numpy().astype(np.uint8)]
+        return [{"mask": mask} | _count_shares(mask, names) for mask in outputs.numpy().astype(np.uint8)]
 
     def at_input_size(self, outcome: Row, content: Content) -> Row:
         """The outcome with a mask as large as the picture."""
@@ -146,7 +146,7 @@ def class_iou(predicted: Tensor, target: Tensor, num_classes: int) -> Tensor:
     return torch.where(either > 0, both / either.clamp_min(1), torch.nan)
 
 
-def _shares(mask: np.ndarray, names: Names) -> Row:
+def _count_shares(mask: np.ndarray, names: Names) -> Row:
     if len(names.classes) > MAX_COLUMNS:
         return {}
     counts = np.bincount(mask.ravel(), minlength=len(names.classes)) / mask.size

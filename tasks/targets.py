@@ -157,7 +157,7 @@ class Numbers:
 
     def truths(self, targets: Tensor, names: Names) -> list[Row]:
         """The true numbers (n, T); None for those that are missing."""
-        return _truths(targets, names)
+        return _format_truths(targets, names)
 
     def constant(self, targets: Tensor) -> tuple[str, Tensor]:
         """The median of each number, which suits the mean absolute error best."""
@@ -167,7 +167,10 @@ class Numbers:
         """Predicted over true numbers, and the largest errors."""
         from sliceformer_lab.measures.result_plots import plot_predicted
 
-        return {"predicted.png": partial(_draw, plot_predicted, scored), "mistakes.png": partial(_draw_errors, scored)}
+        return {
+            "predicted.png": partial(_draw_plot, plot_predicted, scored),
+            "mistakes.png": partial(_draw_errors, scored),
+        }
 
     def simple_models(self, contents: str | None, num_train: int) -> list[SimpleModel]:
         """A model for each number, on each kind of features that suits the contents."""
@@ -219,7 +222,7 @@ class Labels:
 
     def truths(self, targets: Tensor, names: Names) -> list[Row]:
         """The true labels (n, T); None for those that are missing."""
-        return _truths(targets, names)
+        return _format_truths(targets, names)
 
     def constant(self, targets: Tensor) -> tuple[str, Tensor]:
         """The logit of each label's frequency."""
@@ -229,7 +232,7 @@ class Labels:
         """The ROC curves."""
         from sliceformer_lab.measures.result_plots import plot_roc
 
-        return {"roc.png": partial(_draw, plot_roc, scored)}
+        return {"roc.png": partial(_draw_plot, plot_roc, scored)}
 
     def simple_models(self, contents: str | None, num_train: int) -> list[SimpleModel]:
         """A model for each label, on each kind of features that suits the contents."""
@@ -239,7 +242,7 @@ class Labels:
 TargetKind = Classes | Numbers | Labels  # with the methods of a `TargetTask`
 
 
-def _truths(targets: Tensor, names: Names) -> list[Row]:
+def _format_truths(targets: Tensor, names: Names) -> list[Row]:
     rows = (zip(names.targets, row, strict=True) for row in targets.tolist())
     return [{f"target_{name}": None if value != value else seven_digits(value) for name, value in row} for row in rows]
 
@@ -274,10 +277,10 @@ def _draw_mistakes(scored: ScoredSplit, path: Path) -> None:
     plot_mistakes(mistakes, scored.data.content_kind, path, title)
 
 
-def _draw(plot: Callable[..., None], scored: ScoredSplit, path: Path) -> None:
+def _draw_plot(plot: Callable[..., None], scored: ScoredSplit, path: Path) -> None:
     unit = scored.data.target_unit()
     title = f"{scored.title}, {len(scored.targets):,} examples{f', in {unit}' if unit else ''}"
-    plot(scored.targets, scored.outputs, _names(scored), path, title)
+    plot(scored.targets, scored.outputs, _list_names(scored), path, title)
 
 
 def _draw_errors(scored: ScoredSplit, path: Path) -> None:
@@ -288,7 +291,7 @@ def _draw_errors(scored: ScoredSplit, path: Path) -> None:
     deviation = np.nanstd(targets, axis=0)
     errors = np.nan_to_num(np.abs(outputs - targets) / np.where(deviation > 0, deviation, 1))
     worst = np.argsort(-errors.max(axis=1), kind="stable")[:MAX_MISTAKES]
-    names = _names(scored)
+    names = _list_names(scored)
     mistakes = []
     for i, example in zip(worst, scored.examples(worst), strict=True):
         target = int(errors[i].argmax())
@@ -299,5 +302,5 @@ def _draw_errors(scored: ScoredSplit, path: Path) -> None:
     plot_mistakes(mistakes, scored.data.content_kind, path, title)
 
 
-def _names(scored: ScoredSplit) -> tuple[str, ...]:
+def _list_names(scored: ScoredSplit) -> tuple[str, ...]:
     return names_or_numbers(scored.data.target_names(), scored.outputs.shape[1])

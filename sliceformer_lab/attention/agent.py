@@ -38,7 +38,7 @@ class Agent(QueryKeyAttention):
 
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""
-        bins = self._bins(q.shape[2], padding, q.device)
+        bins = self._weigh_bins(q.shape[2], padding, q.device)
         agents = bins.to(q.dtype)[:, None] @ q  # (B, H, A, D)
         if padding is None:
             return attend(q, agents, attend(agents, k, v, dropout=dropout), dropout=dropout)
@@ -47,13 +47,13 @@ class Agent(QueryKeyAttention):
         gathered = attend(agents, k, v, padding.mask[:, None, None], dropout=dropout)
         return attend(q, agents, gathered, present[:, None, None], dropout=dropout)
 
-    def _bins(self, num_tokens: int, padding: Padding | None, device: torch.device) -> Tensor:
+    def _weigh_bins(self, num_tokens: int, padding: Padding | None, device: torch.device) -> Tensor:
         """The weight of each token in the mean of each bin (B or 1, A, N), all zero in a bin of padding."""
         if self.spec.grid is None:
             lengths = torch.tensor(num_tokens, device=device) if padding is None else padding.lengths[:, None, None]
-            bins = _parts(lengths, self.agents, num_tokens, device).expand(1 if padding is None else -1, -1, -1)
+            bins = _assign_parts(lengths, self.agents, num_tokens, device).expand(1 if padding is None else -1, -1, -1)
         else:
-            rows, columns = (_parts(n, math.isqrt(self.agents), n, device) for n in self.spec.grid)
+            rows, columns = (_assign_parts(n, math.isqrt(self.agents), n, device) for n in self.spec.grid)
             cells = (rows[:, None, :, None] & columns[None, :, None]).flatten(0, 1)  # (A, rows, columns)
             bins = F.pad(self.patches.to_tokens(cells[..., None])[None, ..., 0], (self.spec.num_prefix, 0))
         if padding is not None:
@@ -61,7 +61,7 @@ class Agent(QueryKeyAttention):
         return bins / bins.sum(dim=-1, keepdim=True).clamp(min=1)
 
 
-def _parts(length: int | Tensor, number: int, places: int, device: torch.device) -> Tensor:
+def _assign_parts(length: int | Tensor, number: int, places: int, device: torch.device) -> Tensor:
     """Which of `places` positions are in which of `number` parts of the first `length`. -> (..., number, places)."""
     part, place = torch.arange(number, device=device)[:, None], torch.arange(places, device=device)
     return (place >= part * length // number) & (place * number < (part + 1) * length)

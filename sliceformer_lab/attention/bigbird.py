@@ -45,19 +45,19 @@ class BigBird(QueryKeyAttention):
         self.block_size = block_size
         self.num_blocks = -(-self.max_len // block_size)
         self.order_sensitive = self.num_blocks > 4 + num_random  # with fewer blocks, each attends to all others
-        self.register_buffer("random_blocks", _draw(spec.num_heads, self.num_blocks, num_random))
+        self.register_buffer("random_blocks", _draw_blocks(spec.num_heads, self.num_blocks, num_random))
 
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""
         queries, keys, values = (to_blocks(x, self.block_size) for x in (q, k, v))
         ends = torch.arange(queries.shape[2], device=v.device)[:: max(self.num_blocks - 1, 1)]  # one for a short batch
-        seen = self._seen(to_blocks(real_tokens(v, padding), self.block_size), ends)
-        mixed = attend_blocks(queries, self._gather(keys, ends), self._gather(values, ends), seen, dropout)
+        seen = self._mask_keys(to_blocks(real_tokens(v, padding), self.block_size), ends)
+        mixed = attend_blocks(queries, self._gather_keys(keys, ends), self._gather_keys(values, ends), seen, dropout)
         rows = attend_everywhere(queries[:, :, ends].flatten(2, 3), k, v, padding, dropout)
         mixed = mixed.index_copy(2, ends, torch.unflatten(rows, 2, (-1, self.block_size)).to(mixed.dtype))
         return to_tokens(mixed, q.shape[2])
 
-    def _gather(self, blocks: Tensor, ends: Tensor) -> Tensor:
+    def _gather_keys(self, blocks: Tensor, ends: Tensor) -> Tensor:
         """The neighbours, the ends and the random blocks of each block: (B, H, K, b, D) -> (B, H, K, W, D)."""
         num_blocks = blocks.shape[2]
         drawn = self.random_blocks[:, :num_blocks].clamp(max=num_blocks - 1)  # blocks beyond the last are masked
@@ -65,7 +65,7 @@ class BigBird(QueryKeyAttention):
         far = for_each_block(blocks[:, :, ends].flatten(2, 3), num_blocks)
         return torch.cat([neighbours(blocks, 1, 1), far, blocks[:, head, drawn].flatten(3, 4)], dim=3)
 
-    def _seen(self, real: Tensor, ends: Tensor) -> Tensor:
+    def _mask_keys(self, real: Tensor, ends: Tensor) -> Tensor:
         """The mask of the gathered keys, each counted once: (B, 1, K, b, 1) -> (B, H, K, 1, W)."""
         num_heads, num_blocks = len(self.random_blocks), real.shape[2]
         near = neighbours(real.index_fill(2, ends, False), 1, 1)
@@ -77,7 +77,7 @@ class BigBird(QueryKeyAttention):
         return torch.cat([common, random], dim=3).mT
 
 
-def _draw(num_heads: int, num_blocks: int, num_random: int) -> Tensor:
+def _draw_blocks(num_heads: int, num_blocks: int, num_random: int) -> Tensor:
     """Random blocks (H, K, R) for each block, all different, none of them an end or a neighbour."""
     block = torch.arange(num_blocks)
     others = ((block[:, None] - block).abs() > 1) & (block > 0) & (block < num_blocks - 1)

@@ -305,7 +305,7 @@ def check_cost_is_linear_unless_declared(make: Factory) -> None:
     if "N^2" in getattr(layer, "complexity", ""):
         return
     for ragged in (False, True) if layer.accepts_padding else (False,):
-        small, long, wide = (_cost(make, *size, ragged) for size in ((64, 2), (256, 2), (64, 8)))
+        small, long, wide = (_measure_cost(make, *size, ragged) for size in ((64, 2), (256, 2), (64, 8)))
         grown = f"4 x the tokens: the largest tensor grows from {small.largest} to {long.largest} bytes"
         require(long.largest <= 5 * small.largest, grown)
         for size, other, more in (("tokens", long, 8), ("samples", wide, 0)):  # one padded block differs by 6 on a GPU
@@ -313,7 +313,7 @@ def check_cost_is_linear_unless_declared(make: Factory) -> None:
             require(other.operations <= small.operations + more, message)
 
 
-def _cost(make: Factory, num_tokens: int, batch: int, ragged: bool) -> CallCounter:
+def _measure_cost(make: Factory, num_tokens: int, batch: int, ragged: bool) -> CallCounter:
     layer, x = build(make, max_len=num_tokens), tokens(num_tokens, batch).requires_grad_()
     lengths = torch.tensor([num_tokens, num_tokens // 2 + 1] * (batch // 2), device=x.device)
     padding = Padding.from_lengths(lengths, num_tokens) if ragged else None

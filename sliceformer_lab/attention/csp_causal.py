@@ -61,21 +61,23 @@ class CSPCausal(PermutationAttention):
 
     def permute(self, v: Tensor, padding: Padding | None) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
-        slots = self._shifted(shift_sort, v)
+        slots = self._shift_channels(shift_sort, v)
         if not self.sliding:
             return slots
-        return self._ranked(shift_sort(self._windows(slots, 0), None, group_size=self.group_size))
+        return self._pick_rank(shift_sort(self._slide_windows(slots, 0), None, group_size=self.group_size))
 
     def source_index(self, v: Tensor, padding: Padding | None) -> Tensor:
         """(B, N, C) -> (B, N, C) int64, -1 on padding and where there is no token."""
-        source = self._shifted(shift_sort_index, v)
+        source = self._shift_channels(shift_sort_index, v)
         source = source.masked_fill(source >= v.shape[1], -1)
         if self.sliding:
-            order = shift_sort_index(self._windows(self._shifted(shift_sort, v), 0), None, group_size=self.group_size)
-            source = self._ranked(self._windows(source, -1).gather(1, order))
+            order = shift_sort_index(
+                self._slide_windows(self._shift_channels(shift_sort, v), 0), None, group_size=self.group_size
+            )
+            source = self._pick_rank(self._slide_windows(source, -1).gather(1, order))
         return fill_padding(source, padding, -1)
 
-    def _shifted(self, operator: Callable[..., Tensor], v: Tensor) -> Tensor:
+    def _shift_channels(self, operator: Callable[..., Tensor], v: Tensor) -> Tensor:
         """Each channel moved down, and sorted in blocks unless windows slide. (B, N, C) -> (B, N, C).
 
         Zeros behind the last token come to the front by the circular shift of the operator. They also complete the last
@@ -86,12 +88,12 @@ class CSPCausal(PermutationAttention):
         zeros = max(size, min(self._longest, num_tokens + size))
         return operator(F.pad(v, (0, 0, 0, zeros)), steps, group_size=size)[:, :num_tokens]
 
-    def _windows(self, x: Tensor, fill: int) -> Tensor:
+    def _slide_windows(self, x: Tensor, fill: int) -> Tensor:
         """The last group_size slots of each token, one window after the other. (B, N, C) -> (B, N * G, C)."""
         windows = F.pad(x, (0, 0, self.group_size - 1, 0), value=fill).unfold(1, self.group_size, 1)  # (B, N, C, G)
         return windows.transpose(2, 3).flatten(1, 2)
 
-    def _ranked(self, windows: Tensor) -> Tensor:
+    def _pick_rank(self, windows: Tensor) -> Tensor:
         """The slot of each window that its channel's rank names. (B, N * G, C) -> (B, N, C)."""
         each = torch.unflatten(windows, 1, (-1, self.group_size))  # (B, N, G, C)
         return each.gather(2, self.ranks.expand(*each.shape[:2], 1, -1)).squeeze(2)

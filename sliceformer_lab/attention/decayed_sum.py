@@ -21,16 +21,18 @@ def decayed_sum(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, chunk: int =
     q, k, v = (_in_groups(x, size) for x in (q, k, v))  # (B, H, K, G, D or E)
     since_start = _in_groups(log_decay.float(), size, dim=2).cumsum(dim=-1)  # (B, H, K, G), own token included
     inside = ((q @ k.mT) * _pair_decay(since_start).to(q.dtype)) @ v
-    to_end = _weight(since_start[..., -1:] - since_start).to(v.dtype)
+    to_end = _exp_or_zero(since_start[..., -1:] - since_start).to(v.dtype)
     head = "h" if k.shape[1] > 1 else "x"  # x: shared by the heads, and not copied for each
     totals = torch.einsum(f"b{head}kgd,bhkge->bhkde", k, v * to_end[..., None])  # what each chunk adds to the state
     in_front = F.pad(totals.flatten(3), (0, 0, 1, 0)), F.pad(since_start[..., -1], (1, 0))
-    before = torch.unflatten(_running(*in_front, chunk)[:, :, :-1], -1, totals.shape[3:])  # the state, (B, H, K, D, E)
-    y = inside + _weight(since_start).to(q.dtype)[..., None] * torch.einsum(f"b{head}kgd,bhkde->bhkge", q, before)
+    before = torch.unflatten(
+        _sum_decayed(*in_front, chunk)[:, :, :-1], -1, totals.shape[3:]
+    )  # the state, (B, H, K, D, E)
+    y = inside + _exp_or_zero(since_start).to(q.dtype)[..., None] * torch.einsum(f"b{head}kgd,bhkde->bhkge", q, before)
     return y.flatten(2, 3)[:, :, :num_tokens]
 
 
-def _running(x: Tensor, log_decay: Tensor, chunk: int) -> Tensor:
+def _sum_decayed(x: Tensor, log_decay: Tensor, chunk: int) -> Tensor:
     """h_k = exp(log_decay_k) h_(k-1) + x_k for x (B, H, K, E) and log_decay (B or 1, H, K). -> (B, H, K, E).
 
     Groups of at most `chunk` are summed by a matrix; what each group adds is summed in the same way.
@@ -40,9 +42,9 @@ def _running(x: Tensor, log_decay: Tensor, chunk: int) -> Tensor:
     since_start = _in_groups(log_decay, size, dim=2).cumsum(dim=-1)
     sums = _pair_decay(since_start).to(x.dtype) @ _in_groups(x, size)  # (B, H, K / G, G, E)
     if number > size:
-        ends = _running(sums[..., -1, :], since_start[..., -1], chunk)
+        ends = _sum_decayed(sums[..., -1, :], since_start[..., -1], chunk)
         before = F.pad(ends[:, :, :-1], (0, 0, 1, 0))
-        sums = sums + _weight(since_start).to(x.dtype)[..., None] * before[..., None, :]
+        sums = sums + _exp_or_zero(since_start).to(x.dtype)[..., None] * before[..., None, :]
     return sums.flatten(2, 3)[:, :, :number]
 
 
@@ -50,10 +52,10 @@ def _pair_decay(since_start: Tensor) -> Tensor:
     """exp(since_start_i - since_start_j) for j <= i, else 0. (..., G) -> (..., G, G)."""
     difference = since_start[..., :, None] - since_start[..., None, :]
     later = torch.ones(difference.shape[-2:], dtype=torch.bool, device=difference.device).triu(1)
-    return _weight(difference.masked_fill(later, -torch.inf))  # before exp, which would overflow
+    return _exp_or_zero(difference.masked_fill(later, -torch.inf))  # before exp, which would overflow
 
 
-def _weight(log: Tensor) -> Tensor:
+def _exp_or_zero(log: Tensor) -> Tensor:
     """exp, and 0 below exp(MIN_LOG_WEIGHT)."""
     return log.masked_fill(log < MIN_LOG_WEIGHT, -torch.inf).exp()
 

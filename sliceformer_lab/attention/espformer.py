@@ -54,14 +54,14 @@ class ESPFormer(QueryKeyAttention):
         if self.temperature:
             distance = torch.cdist(q, k, compute_mode="donot_use_mm_for_euclid_dist")  # (B, H, N, N)
         slices = [
-            self._sliced(v, q_l, k_l, distance, real) for q_l, k_l in zip(q.unbind(-1), k.unbind(-1), strict=True)
+            self._mix_channel(v, q_l, k_l, distance, real) for q_l, k_l in zip(q.unbind(-1), k.unbind(-1), strict=True)
         ]
         mixed, costs = (torch.stack(parts, dim=2) for parts in zip(*slices, strict=True))  # (B, H, D, N, E), (B, H, D)
         scores = -self.temperature * (costs - costs.amin(dim=-1, keepdim=True).detach())
         weights = scores.clamp_min(MIN_SCORE).softmax(dim=-1).to(v.dtype)
         return torch.einsum("bhd,bhdne->bhne", weights, mixed)
 
-    def _sliced(
+    def _mix_channel(
         self, v: Tensor, q: Tensor, k: Tensor, distance: Tensor | None, real: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """One channel's mix (B, H, N, E) and the cost of its plan (B, H); its N x N matrices are not kept."""
@@ -85,12 +85,12 @@ class ESPFormer(QueryKeyAttention):
         """Row r weighs the tokens by their distance to the r-th largest. (B, H, N) -> (B, H, N, N)."""
         x = x * self.tau**-0.5
         if real is None:
-            return self._scores(x, x.sort(dim=-1, descending=True).values).softmax(dim=-1)
+            return self._score_ranks(x, x.sort(dim=-1, descending=True).values).softmax(dim=-1)
         ranked = x.masked_fill(~real, -torch.inf).sort(dim=-1, descending=True).values.masked_fill(~real, 0)
-        scores = self._scores(x, ranked).masked_fill(~real[..., None, :], -torch.inf)
+        scores = self._score_ranks(x, ranked).masked_fill(~real[..., None, :], -torch.inf)
         return scores.softmax(dim=-1) * real[..., None]
 
     @staticmethod
-    def _scores(x: Tensor, ranked: Tensor) -> Tensor:
+    def _score_ranks(x: Tensor, ranked: Tensor) -> Tensor:
         """-(x_j - ranked_r)^2, at least MIN_SCORE. (B, H, N) and (B, H, N) -> (B, H, N, N)."""
         return -(x[..., None, :] - ranked[..., None]).square().clamp_max(-MIN_SCORE)

@@ -33,7 +33,7 @@ def _ragged_fft(x: Tensor, padding: Padding) -> Tensor:
     """
     num_tokens = x.shape[1]
     size = 1 << (2 * num_tokens - 2).bit_length()
-    chirp = _chirp(padding.lengths, num_tokens)[:, :, None]  # (B, N, 1)
+    chirp = _build_chirp(padding.lengths, num_tokens)[:, :, None]  # (B, N, 1)
     lags = torch.cat([chirp, chirp.new_zeros(len(x), size - 2 * num_tokens + 1, 1), chirp[:, 1:].flip(1)], dim=1).conj()
     signal = fill_padding(x * chirp, padding)
     spectrum = torch.fft.fft(signal, size, dim=1) * torch.fft.fft(lags, dim=1)
@@ -41,7 +41,7 @@ def _ragged_fft(x: Tensor, padding: Padding) -> Tensor:
     return fill_padding(transformed / padding.lengths[:, None, None].sqrt(), padding)
 
 
-def _chirp(lengths: Tensor, num_tokens: int) -> Tensor:
+def _build_chirp(lengths: Tensor, num_tokens: int) -> Tensor:
     """exp(-i pi k^2 / n) for token k of a sample with n real tokens, complex (B, N).
 
     k^2 is reduced mod 2n in integers, because an angle in floating point loses all digits at long lengths.

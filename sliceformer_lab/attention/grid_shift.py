@@ -65,13 +65,13 @@ class GridShift(nn.Module):
         if num_patches > self.num_patches:
             raise ValueError(f"this grid has {self.num_patches} patches, got {num_patches}")
         real = None if padding is None else padding.mask[:, self.num_prefix :, None]
-        sources = _order(self.arrivals[:num_patches], real)
-        back = _order(self.places[:num_patches], real).argsort(dim=1)
+        sources = _order_by_place(self.arrivals[:num_patches], real)
+        back = _order_by_place(self.places[:num_patches], real).argsort(dim=1)
         lengths = None if padding is None else (padding.lengths - self.num_prefix).clamp(min=1)  # a sort needs one
         return sources.expand_as(patches), back.expand_as(patches), lengths
 
 
-def _order(places: Tensor, real: Tensor | None) -> Tensor:
+def _order_by_place(places: Tensor, real: Tensor | None) -> Tensor:
     """Tokens by ascending place, padding last: (N, K), (B, N, 1) -> (B or 1, N, K)."""
     if real is None:
         return places.argsort(dim=0)[None]

@@ -79,13 +79,13 @@ class Hydra(Attention):
         values = torch.unflatten(v, -1, (self.heads, -1)).transpose(1, 2)  # (B, H, N, P)
         forward, backward = steps.mT.chunk(2, dim=1)  # (B, H, N)
         y = values * self.skip(v).mT[..., None]
-        y = y + F.pad(self._scan(values, b_forward, c_forward, forward)[:, :, :-1], (0, 0, 1, 0))
-        from_end = self._scan(values.flip(2), b_backward.flip(1), c_backward.flip(1), backward.flip(2)).flip(2)
+        y = y + F.pad(self._scan_tokens(values, b_forward, c_forward, forward)[:, :, :-1], (0, 0, 1, 0))
+        from_end = self._scan_tokens(values.flip(2), b_backward.flip(1), c_backward.flip(1), backward.flip(2)).flip(2)
         y = y + F.pad(from_end[:, :, 1:], (0, 0, 0, 1))
         y = F.rms_norm(self.merge_heads(y), (self.width,), self.norm.to(y.dtype), EPS)
         return y * F.silu(q)
 
-    def _scan(self, v: Tensor, b: Tensor, c: Tensor, step: Tensor) -> Tensor:
+    def _scan_tokens(self, v: Tensor, b: Tensor, c: Tensor, step: Tensor) -> Tensor:
         """The outputs of the model after each token: v (B, H, N, P), b and c (B, N, S), step (B, H, N)."""
         log_decay = -self.log_decay.float().exp()[:, None] * step
         return decayed_sum(c[:, None], b[:, None], step.to(v.dtype)[..., None] * v, log_decay)

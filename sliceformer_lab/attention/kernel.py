@@ -40,16 +40,16 @@ class KernelAttention(QueryKeyAttention):
             phi_k = phi_k.masked_fill(~padding.mask[:, None, :, None], 0)
         if self.spec.causal:
             if v.dtype != torch.float16:
-                return self._causal(v, phi_q, phi_k)
+                return self._mix_causal(v, phi_q, phi_k)
             with torch.autocast(v.device.type, enabled=False):
-                return self._causal(*(x.float() for x in (v, phi_q, phi_k))).to(v.dtype)
+                return self._mix_causal(*(x.float() for x in (v, phi_q, phi_k))).to(v.dtype)
         count = v.shape[2] if padding is None else padding.lengths[:, None, None, None]
         share = torch.as_tensor(count, device=v.device).rsqrt().to(v.dtype)  # once for keys and once for sums of them
         phi_k = phi_k * share
         mixed = phi_q @ (phi_k.mT @ (v * share))
         return mixed / self.denominator(phi_q @ (phi_k.sum(dim=2)[..., None] * share))
 
-    def _causal(self, v: Tensor, phi_q: Tensor, phi_k: Tensor) -> Tensor:
+    def _mix_causal(self, v: Tensor, phi_q: Tensor, phi_k: Tensor) -> Tensor:
         v = F.pad(v, (0, 1), value=1)  # the last channel sums the weights
         sums = decayed_sum(phi_q, phi_k, v, torch.zeros_like(v[:1, ..., 0]))
         return sums[..., :-1] / self.denominator(sums[..., -1:])

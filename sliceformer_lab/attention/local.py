@@ -47,10 +47,10 @@ class Local(QueryKeyAttention):
         num_tokens = q.shape[2]
         run = self.stride or min(self.block_size, num_tokens)  # tokens in a row of the table of blocks
         full = padding is None and num_tokens % run == 0
-        seen = None if full else self._strided(to_blocks(real_tokens(q, padding), run)).mT  # (B or 1, 1, K, 1, b)
-        q, k, v = (self._strided(to_blocks(t, run)) for t in (q, k, v))  # (B, H, K, b, D or E)
-        return to_tokens(self._strided(attend_blocks(q, k, v, seen, dropout)), num_tokens)
+        seen = None if full else self._swap_strides(to_blocks(real_tokens(q, padding), run)).mT  # (B or 1, 1, K, 1, b)
+        q, k, v = (self._swap_strides(to_blocks(t, run)) for t in (q, k, v))  # (B, H, K, b, D or E)
+        return to_tokens(self._swap_strides(attend_blocks(q, k, v, seen, dropout)), num_tokens)
 
-    def _strided(self, blocks: Tensor) -> Tensor:
+    def _swap_strides(self, blocks: Tensor) -> Tensor:
         """Contiguous blocks are the rows of a table, strided blocks its columns."""
         return blocks if self.stride is None else blocks.transpose(2, 3)

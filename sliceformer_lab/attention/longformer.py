@@ -53,7 +53,7 @@ class Longformer(QueryKeyAttention):
 
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""
-        mixed = self._window(v, q, k, padding, dropout)
+        mixed = self._attend_window(v, q, k, padding, dropout)
         if self.num_global == 0:
             return mixed
         rows = attend_everywhere(q[:, :, : self.num_global], k, v, padding, dropout)
@@ -69,25 +69,25 @@ class Longformer(QueryKeyAttention):
         first = self.split_heads(self.rotated(self.global_query(x[:, : self.num_global])))
         keys, values = self.split_heads(self.rotated(self.global_key(x))), self.split_heads(self.global_value(x))
         rows = attend_everywhere(first, keys, values, padding, dropout)
-        others = self._window(v, q, k, padding, dropout)[:, :, self.num_global :]
+        others = self._attend_window(v, q, k, padding, dropout)[:, :, self.num_global :]
         return self.project_out(projected, self.merge_heads(torch.cat([rows, others], dim=2)))
 
-    def _window(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
+    def _attend_window(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """Each token attends to its window and the global tokens: -> (B, H, N, E)."""
-        keys, values = (self._gather(t, t[:, :, : self.num_global]) for t in (k, v))
-        seen = self._seen(real_tokens(v, padding))
+        keys, values = (self._gather_keys(t, t[:, :, : self.num_global]) for t in (k, v))
+        seen = self._mask_keys(real_tokens(v, padding))
         return to_tokens(attend_blocks(to_blocks(q, self.block_size), keys, values, seen, dropout), q.shape[2])
 
-    def _gather(self, x: Tensor, first: Tensor) -> Tensor:
+    def _gather_keys(self, x: Tensor, first: Tensor) -> Tensor:
         """The blocks that overlap the window, then the global tokens: (B, H, N, D) -> (B, H, K, W, D)."""
         blocks = to_blocks(x, self.block_size)
         back, ahead = (-(-reach // self.block_size) for reach in (self.back, self.ahead))
         return torch.cat([neighbours(blocks, back, ahead), for_each_block(first, blocks.shape[2])], dim=3)
 
-    def _seen(self, real: Tensor) -> Tensor:
+    def _mask_keys(self, real: Tensor) -> Tensor:
         """The mask of the gathered keys of each query, each counted once: (B, 1, N, 1) -> (B, 1, K, b, W)."""
         token = torch.arange(real.shape[2], device=real.device)[:, None]
-        gathered = self._gather(real & (token >= self.num_global), real[:, :, : self.num_global]).mT
+        gathered = self._gather_keys(real & (token >= self.num_global), real[:, :, : self.num_global]).mT
         size, num_near = self.block_size, gathered.shape[-1] - min(self.num_global, real.shape[2])
         slot = torch.arange(gathered.shape[-1], device=real.device)
         offset = slot + (-self.back // size) * size - torch.arange(size, device=real.device)[:, None]

@@ -40,7 +40,7 @@ class Luna(Attention):
         self.unpack_key = self._projection(self.width, self.width, spec.value_bias)
         self.unpack_value = self._projection(self.width, self.width, spec.value_bias)
         self.memory_norm = nn.LayerNorm(self.width) if spec.index or embed_norm else nn.Identity()
-        memory = _sinusoids(memory_size, self.width)
+        memory = _build_sinusoids(memory_size, self.width)
         if spec.index == 0:
             self.memory = nn.Parameter(memory + torch.randn(memory.shape) * (1.0 if embed_norm else self.width**-0.5))
         else:
@@ -79,7 +79,7 @@ class Luna(Attention):
         return self.merge_heads(attend(q, k, v, seen, dropout=dropout))
 
 
-def _sinusoids(num_rows: int, width: int) -> Tensor:
+def _build_sinusoids(num_rows: int, width: int) -> Tensor:
     """Positions (S, C) as in Vaswani et al. 2017, section 3.5."""
     channel = torch.arange(width)
     angle = torch.arange(num_rows)[:, None] * 10000.0 ** (-(channel // 2 * 2) / width)

@@ -63,12 +63,16 @@ class Mega(QueryKeyAttention):
         is_full = padding is None and num_tokens % size == 0
         seen = None if is_full else to_blocks(real_tokens(v, padding), size).mT  # (B or 1, 1, K, 1, size)
         q, k, v = (to_blocks(x, size) for x in (q, k, v))  # (B, H, K, size, D or E)
-        bias = None if self.relative_bias is None else _toeplitz(self.relative_bias, size)[None, :, None].to(q.dtype)
-        mixed = (_laplace if self.laplace else attend_blocks)(q, k, v, seen, dropout, bias)
+        bias = (
+            None if self.relative_bias is None else _build_toeplitz(self.relative_bias, size)[None, :, None].to(q.dtype)
+        )
+        mixed = (_attend_laplace if self.laplace else attend_blocks)(q, k, v, seen, dropout, bias)
         return to_tokens(mixed, num_tokens)
 
 
-def _laplace(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, dropout: float, bias: Tensor | None) -> Tensor:
+def _attend_laplace(
+    q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, dropout: float, bias: Tensor | None
+) -> Tensor:
     """(B, H, K, G, D) queries and keys, (B, H, K, G, E) values -> (B, H, K, G, E); a chunk of padding gives zeros."""
     scores = q @ k.mT / (k.shape[3] if seen is None else seen.sum(dim=-1, keepdim=True).clamp(min=1))
     if bias is not None:
@@ -79,7 +83,7 @@ def _laplace(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, dropout: floa
     return drop(weights, dropout) @ v
 
 
-def _toeplitz(distances: Tensor, size: int) -> Tensor:
+def _build_toeplitz(distances: Tensor, size: int) -> Tensor:
     """A matrix per head from one number per distance: entry [i, j] is the number of distance j - i.
 
     (H, 2M - 1), for the distances -(M - 1) to M - 1 -> (H, size, size). Raises ValueError for size > M.

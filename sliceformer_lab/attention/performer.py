@@ -60,7 +60,7 @@ class Performer(KernelAttention):
         if padding is not None:
             along_k = along_k.masked_fill(~padding.mask[:, None, :, None], -torch.inf)  # before exp, which may overflow
         # a query's own maximum cancels in its weights; keys need a common one, or their weights would change
-        return _positive(q, along_q, dims=(3,)), _positive(k, along_k, dims=(2, 3))
+        return _positive_features(q, along_q, dims=(3,)), _positive_features(k, along_k, dims=(2, 3))
 
     def denominator(self, total: Tensor) -> Tensor:
         """(B, H, N, 1) -> (B, H, N, 1): features are positive, and sums may be smaller than any constant."""
@@ -74,7 +74,7 @@ class Performer(KernelAttention):
         self.num_steps += 1
 
 
-def _positive(x: Tensor, along: Tensor, dims: tuple[int, ...]) -> Tensor:
+def _positive_features(x: Tensor, along: Tensor, dims: tuple[int, ...]) -> Tensor:
     """Features (B, H, N, M) of x (B, H, N, D), divided by the largest product `along` a direction over `dims`."""
     highest = along.detach().amax(dim=dims, keepdim=True)
     exponents = along - x.square().sum(dim=3, keepdim=True) / 2 - highest

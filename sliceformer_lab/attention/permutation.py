@@ -51,15 +51,15 @@ class PermutationAttention(Attention):
         permuted = self.permute(self.values_to_permute(v, given), given.padding)
         if given.bias is None or self.bias_formula == "sort_of_mix":
             return permuted
-        return self._mixed(v, given.padding, given.bias) + permuted
+        return self._mix_bias(v, given.padding, given.bias) + permuted
 
     def values_to_permute(self, v: Tensor, given: BlockInputs = ALONE) -> Tensor:
         """What `permute` moves in `mix`: V, or softmax(bias) V under `sort_of_mix`. (B, N, C) -> (B, N, C)."""
         if given.bias is None or self.bias_formula == "mix_plus_sort":
             return v
-        return self._mixed(v, given.padding, given.bias)
+        return self._mix_bias(v, given.padding, given.bias)
 
-    def _mixed(self, v: Tensor, padding: Padding | None, bias: Tensor) -> Tensor:
+    def _mix_bias(self, v: Tensor, padding: Padding | None, bias: Tensor) -> Tensor:
         """softmax(bias) V per head. (B, N, C) -> (B, N, C)."""
         weights = drop(bias_weights(bias, padding), self.spec.attention_dropout, self.training)
         return self.merge_heads(weights.to(v.dtype) @ self.split_heads(v))

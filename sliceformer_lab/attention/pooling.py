@@ -35,11 +35,11 @@ class Pooling(Attention):
         prefix, tokens = v[:, :num_prefix], v[:, num_prefix:]
         present = torch.ones_like(v[:1, :, :1]) if given.padding is None else given.padding.mask[:, :, None].to(v.dtype)
         present = present[:, num_prefix:]
-        mean = self._sums(tokens.where(present > 0, 0)) / self._sums(present).clamp(min=1)
+        mean = self._sum_windows(tokens.where(present > 0, 0)) / self._sum_windows(present).clamp(min=1)
         mixed = torch.cat([prefix, mean], dim=1)
         return mixed - v if self.subtract_input else mixed
 
-    def _sums(self, tokens: Tensor) -> Tensor:
+    def _sum_windows(self, tokens: Tensor) -> Tensor:
         """The sum over the window of each token (B, N, C) -> (B, N, C); what is outside counts as zero."""
         image = self.patches.to_grid(tokens).permute(0, 3, 1, 2)
         edge = (self.window[0] // 2, self.window[1] // 2)

@@ -54,16 +54,16 @@ class CSPPublishedPadding(CSP):
         """(B, N, C) -> (B, N, C)."""
         if padding is None:
             return super().permute(v, padding)
-        permuted, padded = v.gather(1, self._sources(v, padding)), v[~padding.mask]
+        permuted, padded = v.gather(1, self._find_sources(v, padding)), v[~padding.mask]
         return torch.where(padding.mask[..., None], permuted, padded[0, 0]) if len(padded) else permuted
 
     def source_index(self, v: Tensor, padding: Padding | None) -> Tensor:
         """(B, N, C) -> (B, N, C) int64, -1 on padding."""
         if padding is None:
             return super().source_index(v, padding)
-        return fill_padding(self._sources(v, padding), padding, -1)
+        return fill_padding(self._find_sources(v, padding), padding, -1)
 
-    def _sources(self, v: Tensor, padding: Padding) -> Tensor:
+    def _find_sources(self, v: Tensor, padding: Padding) -> Tensor:
         """The published rule: (B, N, C) -> (B, N, C) int64."""
         slots = torch.arange(v.shape[1], device=v.device)[:, None]
         steps = 0 if self.steps is None else self.steps

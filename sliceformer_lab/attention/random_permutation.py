@@ -31,13 +31,13 @@ class RandomPermutation(Attention):
 
     def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C), each channel permuted within the real tokens. Raises ValueError for N > max_len."""
-        source = self._sources(v.shape[1], given.padding).transpose(1, 2)
+        source = self._draw_sources(v.shape[1], given.padding).transpose(1, 2)
         if not self.spec.causal:
             return v.gather(1, source.expand_as(v))
         later = source > torch.arange(v.shape[1], device=v.device)[:, None]
         return v.gather(1, source.masked_fill(later, 0).expand_as(v)).masked_fill(later, 0)
 
-    def _sources(self, num_tokens: int, padding: Padding | None) -> Tensor:
+    def _draw_sources(self, num_tokens: int, padding: Padding | None) -> Tensor:
         """The token that each position reads from, (B or 1, C, N)."""
         self.refuse_longer(num_tokens)
         keys = self.keys[None, :, :num_tokens]

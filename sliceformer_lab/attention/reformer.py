@@ -64,7 +64,7 @@ class Reformer(QueryKeyAttention):
         buckets = self.buckets(q, padding)
         order = buckets.argsort(dim=-1, stable=True)
         size = self.chunk_length
-        queries, keys, values = (to_blocks(_sorted(x, order), size) for x in (q, F.normalize(q, dim=-1), v))
+        queries, keys, values = (to_blocks(_sort_tokens(x, order), size) for x in (q, F.normalize(q, dim=-1), v))
         sorted_buckets = to_blocks(buckets.gather(-1, order).flatten(1, 2)[..., None] + 1, size)  # 0 after the last
         mixed, log_sum = self._attend_chunks(queries, keys, values, sorted_buckets, dropout)
         place = order.argsort(dim=-1).flatten(1, 2)[..., None]  # of each token in its round's sort
@@ -92,11 +92,11 @@ class Reformer(QueryKeyAttention):
         scores = (q @ _with_previous(k).mT).float() / self.head_dim**0.5
         itself = torch.eye(self.chunk_length, dtype=torch.bool, device=q.device)
         scores = scores.masked_fill(F.pad(itself, (self.chunk_length, 0)), _ITSELF)
-        scores = scores.masked_fill(~self._seen(buckets), torch.finfo(scores.dtype).min)
+        scores = scores.masked_fill(~self._mask_keys(buckets), torch.finfo(scores.dtype).min)
         weights = drop(scores.softmax(dim=-1).to(v.dtype), dropout)
         return weights @ _with_previous(v), scores.logsumexp(dim=-1, keepdim=True)
 
-    def _seen(self, buckets: Tensor) -> Tensor:
+    def _mask_keys(self, buckets: Tensor) -> Tensor:
         """The mask of the keys of a query, in the chunk before and its own. -> (B, H*R, K, m or 1, 2m)."""
         num_chunks = buckets.shape[2]
         keys = _with_previous(buckets).mT
@@ -109,7 +109,7 @@ class Reformer(QueryKeyAttention):
         return seen & (keys == buckets) if self.same_bucket_only else seen
 
 
-def _sorted(x: Tensor, order: Tensor) -> Tensor:
+def _sort_tokens(x: Tensor, order: Tensor) -> Tensor:
     """Tokens (B, H, N, D) in the order (B, H, R, N) of every round. -> (B, H*R, N, D)."""
     return x[:, :, None].take_along_dim(order[..., None], dim=3).flatten(1, 2)
 

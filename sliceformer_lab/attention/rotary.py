@@ -26,14 +26,14 @@ def rotate(
     axes = 1 if grid is None else 2
     if head_dim % (2 * axes):
         raise ValueError(f"rope needs a head width that is a multiple of {2 * axes}, got {head_dim}")
-    angles = _angles(x.shape[1], head_dim, grid, num_prefix, order, x.device)  # (N, D/2)
+    angles = _compute_angles(x.shape[1], head_dim, grid, num_prefix, order, x.device)  # (N, D/2)
     cos, sin = angles.cos()[:, None], angles.sin()[:, None]
     even, odd = torch.unflatten(x, -1, (num_heads, -1, 2)).float().unbind(-1)  # (B, N, H, D/2)
     rotated = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
     return rotated.flatten(2).to(x.dtype)
 
 
-def _angles(
+def _compute_angles(
     num_tokens: int,
     head_dim: int,
     grid: tuple[int, int] | None,

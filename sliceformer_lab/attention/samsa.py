@@ -121,10 +121,10 @@ class SAMSA(Attention):
         if padding is not None:
             z = z.masked_fill(~padding.mask[:, None], -torch.inf)
         gathers_only = self.hard and not self.training
-        z = self._noisy(self._with_supports(z), k.shape[1])
+        z = self._add_noise(self._with_supports(z), k.shape[1])
         z, index = z.topk(self.sample_size if gathers_only else 2 * self.sample_size)
-        slots = self._rows(k, v, index)
-        keys, values = (slots if gathers_only else self._relaxed(slots, z)).chunk(2, dim=-1)
+        slots = self._gather_rows(k, v, index)
+        keys, values = (slots if gathers_only else self._relax_slots(slots, z)).chunk(2, dim=-1)
         return TokenSample(keys, values, index[..., : self.sample_size], z[..., : self.sample_size])
 
     def _with_supports(self, z: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ class SAMSA(Attention):
             return F.pad(z, (0, 2 * self.sample_size), value=NEVER)
         return torch.cat([z, self.supports.scores.float().expand(len(z), -1, -1)], 2)
 
-    def _rows(self, k: Tensor, v: Tensor, index: Tensor) -> Tensor:
+    def _gather_rows(self, k: Tensor, v: Tensor, index: Tensor) -> Tensor:
         """Keys and values, concatenated, of the candidates `index` (B, H, S) -> (B, H, S, 2D).
 
         Reads only the chosen rows; arranging all candidates by head first would cost several copies of k and v.
@@ -156,7 +156,7 @@ class SAMSA(Attention):
         places = (heads * number + (index - num_tokens).clamp(min=0)).flatten()
         return torch.where((index < num_tokens)[..., None], tokens, supports.index_select(0, places).view_as(tokens))
 
-    def _noisy(self, z: Tensor, num_tokens: int) -> Tensor:
+    def _add_noise(self, z: Tensor, num_tokens: int) -> Tensor:
         if not (self.training or self.random_evaluation):
             return z
         noise = gumbel_noise(z)
@@ -164,7 +164,7 @@ class SAMSA(Attention):
             noise[..., num_tokens:] = 0
         return z + noise
 
-    def _relaxed(self, chosen: Tensor, z: Tensor) -> Tensor:
+    def _relax_slots(self, chosen: Tensor, z: Tensor) -> Tensor:
         """Selected candidates and rivals (B, H, 2K, 2D) -> slots (B, H, K, 2D)."""
         own, rivals = (weight.to(chosen.dtype) for weight in self._weights(z))
         selected, others = (chosen.detach() if self.hard else chosen).chunk(2, dim=2)

@@ -78,13 +78,13 @@ class Shift(Attention):
         padding = given.padding
         if not self.on_grid:
             lengths = None if padding is None else padding.lengths
-            return self._shifted(v[:, None], None if padding is None else padding.mask[:, None], lengths)[:, 0]
+            return self._shift_cells(v[:, None], None if padding is None else padding.mask[:, None], lengths)[:, 0]
         first = self.spec.num_prefix
         present = None if padding is None else self.patches.to_grid(padding.mask[:, first:, None])[..., 0]
-        shifted = self._shifted(self.patches.to_grid(v[:, first:]), present, None)
+        shifted = self._shift_cells(self.patches.to_grid(v[:, first:]), present, None)
         return torch.cat([v[:, :first], self.patches.to_tokens(shifted)], dim=1)
 
-    def _shifted(self, cells: Tensor, present: Tensor | None, lengths: Tensor | None) -> Tensor:
+    def _shift_cells(self, cells: Tensor, present: Tensor | None, lengths: Tensor | None) -> Tensor:
         """Cells (B, rows, columns, C) -> the same, shifted; only those in `present` (B, rows, columns) are real."""
         batch, height, width, channels = cells.shape
         row = torch.arange(height, device=cells.device)[:, None, None] - self.rows  # (rows, 1, C)

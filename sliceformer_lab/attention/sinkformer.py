@@ -32,11 +32,11 @@ class Sinkformer(QueryKeyAttention):
 
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""
-        logs = _sinkhorn((q @ k.mT / sqrt(self.head_dim)).float(), padding, self.n_it)
+        logs = _normalise_weights((q @ k.mT / sqrt(self.head_dim)).float(), padding, self.n_it)
         return drop(logs.exp().to(v.dtype), dropout) @ v
 
 
-def _sinkhorn(scores: Tensor, padding: Padding | None, n_it: int) -> Tensor:
+def _normalise_weights(scores: Tensor, padding: Padding | None, n_it: int) -> Tensor:
     """Logarithms (B, H, N, N) of the normalised weights, -inf outside the real tokens.
 
     Sums run over real tokens only. The entries of padding stay finite until the end, so that no sum is empty.

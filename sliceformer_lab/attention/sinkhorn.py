@@ -46,7 +46,7 @@ class Sinkhorn(QueryKeyAttention):
         queries, keys, values = (to_blocks(x, self.block_size) for x in (q, k.where(real, 0), v.where(real, 0)))
         real = to_blocks(real, self.block_size)
         order = self.sorting(keys, real[..., 0, 0])
-        keys, values = (torch.cat([x, _mixed(x, order)], dim=3) for x in (keys, values))
+        keys, values = (torch.cat([x, _mix_blocks(x, order)], dim=3) for x in (keys, values))
         # the first block is the fullest: a slot without a token there holds a mixture of padding only
         seen = torch.cat([real, real[:, :, :1].expand_as(real)], dim=3).mT
         return to_tokens(attend_blocks(queries, keys, values, seen, dropout), q.shape[2])
@@ -67,6 +67,6 @@ class Sinkhorn(QueryKeyAttention):
         return scores.exp().to(keys.dtype)
 
 
-def _mixed(blocks: Tensor, order: Tensor) -> Tensor:
+def _mix_blocks(blocks: Tensor, order: Tensor) -> Tensor:
     """Blocks (B, H, K, b, D) mixed by the matrices P (B, H, K, K)."""
     return torch.unflatten(order @ blocks.flatten(3), -1, blocks.shape[3:])

@@ -68,7 +68,7 @@ class SlicedReLU(QueryKeyAttention):
         return x.flatten(1).view(len(x), x.shape[2], -1) if not self.accepts_padding else self.merge_heads(x)
 
     def _relu(self, v: Tensor, s: Tensor, t: Tensor, real: Tensor, count: Tensor) -> Tensor:
-        (s, s_var), (t, t_var) = (_centred(x, real, count) for x in (s, t))
+        (s, s_var), (t, t_var) = (_centre(x, real, count) for x in (s, t))
         spread = ((s_var + t_var) / 2 + 1e-6).sqrt()
         s, t = s / spread, (t / spread).where(real, 0)
         v = (v - v.sum(dim=2, keepdim=True) / count[..., None]).where(real[..., None], 0)
@@ -111,7 +111,7 @@ class _SortedKeys:
         return running.gather(2, places[..., None].expand(*places.shape, x.shape[-1]))
 
 
-def _centred(x: Tensor, real: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+def _centre(x: Tensor, real: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
     """x (B, H, N) minus its mean over the real tokens, and its variance (B, H, 1)."""
     x = x - x.where(real, 0).sum(dim=-1, keepdim=True) / count
     return x, x.where(real, 0).square().sum(dim=-1, keepdim=True) / count

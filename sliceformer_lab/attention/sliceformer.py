@@ -64,16 +64,16 @@ class Sliceformer(PermutationAttention):
         """(B, N, C) -> (B, N, C)."""
         if self.order != "max_exchange":
             return self._sort(shift_sort, v, padding)
-        return fill_padding(_exchanged(v, self._largest(v, padding)), padding)
+        return fill_padding(_swap_with_first(v, self._find_largest(v, padding)), padding)
 
     def source_index(self, v: Tensor, padding: Padding | None) -> Tensor:
         """(B, N, C) -> (B, N, C) int64, -1 on padding."""
         if self.order != "max_exchange":
             return self._sort(shift_sort_index, v, padding)
         slots = torch.arange(v.shape[1], device=v.device)[:, None].expand(v.shape)
-        return fill_padding(_exchanged(slots, self._largest(v, padding)), padding, -1)
+        return fill_padding(_swap_with_first(slots, self._find_largest(v, padding)), padding, -1)
 
-    def _largest(self, v: Tensor, padding: Padding | None) -> Tensor:
+    def _find_largest(self, v: Tensor, padding: Padding | None) -> Tensor:
         """The first real token with each channel's maximum: (B, N, C) -> (B, 1, C)."""
         seen = fill_padding(v.detach(), padding, -torch.inf)
         return seen.max(dim=1, keepdim=True).indices  # several times faster than argmax
@@ -101,7 +101,7 @@ def _warn_of_plain_layers(rule: InterleaveRule, num_columns: int, depth: int) ->
         )
 
 
-def _exchanged(x: Tensor, place: Tensor) -> Tensor:
+def _swap_with_first(x: Tensor, place: Tensor) -> Tensor:
     """Swaps token 0 and the token at each channel's `place` (B, 1, C). (B, N, C) -> (B, N, C)."""
     moved = x.clone(memory_format=torch.contiguous_format)
     moved.scatter_(1, place, x[:, :1])

@@ -38,7 +38,7 @@ def attend(
             mixed: Tensor = _BlockedSoftmax.apply(q, k, v, mask, dropout, causal, new_seed())
             return mixed
         if q.dtype == torch.bfloat16 and k.shape[2] <= MAX_PLAIN_KEYS:
-            return torch.matmul(_weights(q * q.shape[-1] ** -0.5, k, mask, 0 if causal else None), v)
+            return torch.matmul(_compute_weights(q * q.shape[-1] ** -0.5, k, mask, 0 if causal else None), v)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
 
 
@@ -53,7 +53,7 @@ class _BlockedSoftmax(torch.autograd.Function):
         q, k, v = q.contiguous() * q.shape[-1] ** -0.5, k.contiguous(), v.contiguous()
         kept = Kept(dropout, seed)
         mixed = v.new_empty(*q.shape[:3], v.shape[-1])
-        for block, seen in _blocks(q, k, causal):
+        for block, seen in _split_blocks(q, k, causal):
             weights = _block_weights(q, k, mask, block, seen)
             mixed[block] = torch.matmul(keep(weights, kept.draw(weights.shape)), v[seen])
         ctx.save_for_backward(q, k, v, mask)
@@ -68,9 +68,9 @@ class _BlockedSoftmax(torch.autograd.Function):
         dropout, causal, seed = ctx.options
         kept = Kept(dropout, seed)
         grad = grad.contiguous() * kept.factor
-        of_q, of_k, of_v = torch.empty_like(q), _zeros(k), _zeros(v)
+        of_q, of_k, of_v = torch.empty_like(q), _start_sum(k), _start_sum(v)
         of_mask = torch.zeros(mask.shape, dtype=mask.dtype) if ctx.needs_input_grad[3] else None
-        for block, seen in _blocks(q, k, causal):
+        for block, seen in _split_blocks(q, k, causal):
             weights = _block_weights(q, k, mask, block, seen)
             drawn = kept.draw(weights.shape)
             of_weights = keep(torch.matmul(grad[block], v[seen].mT), drawn)
@@ -84,7 +84,7 @@ class _BlockedSoftmax(torch.autograd.Function):
         return of_q, of_k.mT.to(k.dtype), of_v.mT.to(v.dtype), of_mask, None, None, None
 
 
-def _zeros(x: Tensor) -> Tensor:
+def _start_sum(x: Tensor) -> Tensor:
     """The start of a sum over blocks, transposed, which makes the products faster: (B, H, S, D) -> (B, H, D, S)."""
     exact = torch.promote_types(x.dtype, torch.float32)
     return torch.zeros(x.mT.shape, dtype=exact)
@@ -92,10 +92,10 @@ def _zeros(x: Tensor) -> Tensor:
 
 def _block_weights(q: Tensor, k: Tensor, mask: Tensor | None, block: Block, seen: Block) -> Tensor:
     first = None if seen[2].stop is None else block[2].start
-    return _weights(q[block], k[seen], None if mask is None else mask[block], first)
+    return _compute_weights(q[block], k[seen], None if mask is None else mask[block], first)
 
 
-def _blocks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[Block, Block]]:
+def _split_blocks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[Block, Block]]:
     """Samples, heads and queries of each block, and where the keys are that it sees."""
     batch, heads, queries = q.shape[:3]
     fitting = max(1, BLOCK_BYTES // (q.element_size() * k.shape[2]))
@@ -105,7 +105,7 @@ def _blocks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[Block, Block]]
         yield (samples, some, rows), (samples, some, slice(rows.stop if causal else None))
 
 
-def _weights(q: Tensor, k: Tensor, mask: Tensor | None, first: int | None) -> Tensor:
+def _compute_weights(q: Tensor, k: Tensor, mask: Tensor | None, first: int | None) -> Tensor:
     """Softmax weights of scaled queries; those of a causal layer are tokens `first`, first + 1, ... of the keys."""
     scores = torch.matmul(q, k.mT)
     if mask is not None:

@@ -49,19 +49,19 @@ class Sparse(QueryKeyAttention):
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""
         queries, keys, values = (to_blocks(x, self.block_size) for x in (q, k, v))
-        seen = self._seen(to_blocks(real_tokens(v, padding), self.block_size))
-        mixed = attend_blocks(queries, self._gather(keys), self._gather(values), seen, dropout)
+        seen = self._mask_keys(to_blocks(real_tokens(v, padding), self.block_size))
+        mixed = attend_blocks(queries, self._gather_keys(keys), self._gather_keys(values), seen, dropout)
         mixed = to_tokens(mixed, q.shape[2])
         if not self.cls_open:
             return mixed
         return torch.cat([attend_everywhere(q[:, :, :1], k, v, padding, dropout), mixed[:, :, 1:]], dim=2)
 
-    def _gather(self, blocks: Tensor) -> Tensor:
+    def _gather_keys(self, blocks: Tensor) -> Tensor:
         """The tokens of a block, then the summary of all blocks: (B, H, K, b, D) -> (B, H, K, W, D)."""
         ends = torch.cat([blocks[:, :, :, :1], blocks[:, :, :, self.block_size - self.num_summary :]], dim=3)
         return torch.cat([blocks, for_each_block(ends.flatten(2, 3), blocks.shape[2])], dim=3)
 
-    def _seen(self, real: Tensor) -> Tensor:
+    def _mask_keys(self, real: Tensor) -> Tensor:
         """The mask of the gathered keys of each query, each counted once: (B, 1, K, b, 1) -> (B, 1, K, b, W)."""
         num_blocks, size = real.shape[2:4]
         block = torch.arange(num_blocks, device=real.device)
@@ -70,4 +70,4 @@ class Sparse(QueryKeyAttention):
         own = torch.ones(size, size, dtype=torch.bool, device=real.device)
         own = own.tril() if self.causal else own
         pattern = [own.expand(num_blocks, -1, -1), far[:, None].expand(-1, size, -1)]
-        return self._gather(real).mT & torch.cat(pattern, dim=-1)
+        return self._gather_keys(real).mT & torch.cat(pattern, dim=-1)

@@ -76,7 +76,7 @@ class Synthesizer(Attention):
     def _weights(self, v: Tensor, q: Tensor | None, k: Tensor | None, padding: Padding | None) -> Tensor:
         """The weights (B or 1, H, N, N), zero on padding."""
         self.refuse_longer(v.shape[1])
-        scores = self._synthetic(v.shape[1], q)
+        scores = self._score_pairs(v.shape[1], q)
         if self.query is not None:
             q, k = self.queries_and_keys(q, k)
             queries = self.split_heads(q[..., : self.width])
@@ -85,7 +85,7 @@ class Synthesizer(Attention):
             scores = scores.masked_fill(~padding.mask[:, None, None, :], -torch.inf)
         return scores.softmax(dim=-1)
 
-    def _synthetic(self, num_tokens: int, q: Tensor | None) -> Tensor:
+    def _score_pairs(self, num_tokens: int, q: Tensor | None) -> Tensor:
         """Synthetic scores (B or 1, H, N, N)."""
         if self.mode == "random":
             return self.scores[None, :, :num_tokens, :num_tokens]

@@ -43,14 +43,14 @@ class TokenReshape(Attention):
 
     def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C), each block of D channels at another place."""
-        return self._transposed(v, given.padding)
+        return self._transpose_blocks(v, given.padding)
 
     def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """(B, N, dim) -> (B, N, dim)."""
         out = super().forward(x, padding, bias)
-        return self._transposed(out, padding) if self.revert else out
+        return self._transpose_blocks(out, padding) if self.revert else out
 
-    def _transposed(self, v: Tensor, padding: Padding | None) -> Tensor:
+    def _transpose_blocks(self, v: Tensor, padding: Padding | None) -> Tensor:
         """The block transpose (B, N, C) -> (B, N, C), which is its own inverse."""
         heads, num_tokens = self.spec.num_heads, v.shape[1]
         token = torch.arange(num_tokens, device=v.device)[:, None]

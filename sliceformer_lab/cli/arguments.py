@@ -42,13 +42,13 @@ class Arguments:
 
 def first_word(argv: Sequence[str]) -> str:
     """The first argument that is no flag; '' if there is none. Raises ConfigError."""
-    words = _parser().parse_known_intermixed_args(list(argv))[0].overrides
+    words = _build_parser().parse_known_intermixed_args(list(argv))[0].overrides
     return words[0] if words else ""
 
 
 def parse_arguments(argv: Sequence[str]) -> Namespace:
     """Overrides and flags of arguments without program name and command word. Raises ConfigError."""
-    return _parser().parse_intermixed_args(list(argv))
+    return _build_parser().parse_intermixed_args(list(argv))
 
 
 @contextmanager
@@ -89,19 +89,19 @@ def _users_own(words: Sequence[str], config_dir: str | None) -> Iterator[None]:
     Only the command line counts; what a file says of them widens nothing. With allow_targets, modules in the current
     folder can be imported, as they always can under `python -m`. Raises ConfigError.
     """
-    given: dict[str, list[Any]] = {key: [_value(w) for w in words if override_key(w) == key] for key in ALLOWING}
+    given: dict[str, list[Any]] = {key: [_parse_value(w) for w in words if override_key(w) == key] for key in ALLOWING}
     if wrong := [sources for sources in given[SEARCH_PATH] if not isinstance(sources, list)]:
         raise ConfigError(f"hydra.searchpath: given {wrong[0]}, should be a list such as [file://FOLDER]")
     folders = [_folder_of(source) for sources in given[SEARCH_PATH] for source in sources]
     with ExitStack() as stack:
         for prefixes in given[ALLOW]:
             stack.enter_context(allowed_targets(prefixes))
-            stack.enter_context(_importable(str(Path.cwd())))
+            stack.enter_context(_import_from(str(Path.cwd())))
         stack.enter_context(with_conf_folders([*([config_dir] if config_dir else []), *folders]))
         yield
 
 
-def _value(word: str) -> Any:
+def _parse_value(word: str) -> Any:
     """The value of an override. Raises ConfigError for a sweep over several."""
     override = OverridesParser.create().parse_override(word)
     if override.is_sweep_override():
@@ -120,7 +120,7 @@ def _folder_of(source: object) -> str:
 
 
 @contextmanager
-def _importable(folder: str) -> Iterator[None]:
+def _import_from(folder: str) -> Iterator[None]:
     """Lets modules in a folder be imported, after all others; not where Python was started without such folders."""
     if sys.flags.safe_path:
         yield
@@ -139,7 +139,7 @@ class _Parser(ArgumentParser):
         raise ConfigError(f"{message}; see --help")
 
 
-def _parser() -> ArgumentParser:
+def _build_parser() -> ArgumentParser:
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("overrides", nargs="*")
     for flag in SWITCHES:

@@ -22,11 +22,11 @@ def page(summary: str, usage: str, sections: Sections) -> str:
     lines = [summary, "", f"usage: {usage}"]
     for title, rows in sections.items():
         column = max((len(left) for left in rows if len(left) <= WIDEST_LEFT), default=0) + 2
-        lines += ["", title, *(line for row in rows.items() for line in _row(*row, column))]
+        lines += ["", title, *(line for row in rows.items() for line in _format_row(*row, column))]
     return "\n".join(lines)
 
 
-def _row(left: str, right: str, column: int) -> list[str]:
+def _format_row(left: str, right: str, column: int) -> list[str]:
     """The lines of a row. Commands and defaults stay whole; a right text that has no place beside one is below it."""
     is_below = len(left) > column - 2
     indent = " " * (INDENT if is_below else column + 2)

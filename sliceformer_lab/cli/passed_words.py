@@ -38,7 +38,7 @@ def with_passed_words(
         if is_own:
             kept.append(word)
         if not is_own or root in SHARED:
-            _check(word, key, known, refused, next(iter(lists.values())))
+            _check_option(word, key, known, refused, next(iter(lists.values())))
             passed.append(word)
     quoted = [QuotedString(word.replace("${", r"\${"), Quote.single).with_quotes() for word in passed]
     return [*kept, f"words=[{','.join(quoted)}]"] if passed else kept
@@ -50,7 +50,7 @@ def _as_list(word: str, name: str) -> str:
     return f"{name}={value if value.startswith('[') else f'[{value}]'}"
 
 
-def _check(word: str, key: str, known: list[str], refused: Mapping[str, str], compared: str) -> None:
+def _check_option(word: str, key: str, known: list[str], refused: Mapping[str, str], compared: str) -> None:
     """Raises ConfigError for an option that no training run of the command can have."""
     if key in refused:
         raise ConfigError(f"{word}: {refused[key]}")

@@ -43,11 +43,11 @@ class JobsInSteps:
                 try_again(self.folder / name)
         self.planned |= step
         for _ in range(STARTS):
-            if left := self._left(step):
-                self._start(left)
+            if left := self._list_unfinished(step):
+                self._start_jobs(left)
             if not any(state_of(self.folder / job.name).status in ENDED_EARLY for job in left):
                 break
-        ends = {job.name: state_of(self.folder / job.name).status for job in self._left(step)}
+        ends = {job.name: state_of(self.folder / job.name).status for job in self._list_unfinished(step)}
         for name in [name for name, status in ends.items() if status == "killed"]:
             refuse(self.folder / name, LabError("its process died twice"))
         if waiting := [name for name, status in ends.items() if status != "killed"]:
@@ -64,10 +64,10 @@ class JobsInSteps:
                 "retry=true, or leave the row out"
             )
 
-    def _left(self, step: dict[str, PlannedJob]) -> list[PlannedJob]:
+    def _list_unfinished(self, step: dict[str, PlannedJob]) -> list[PlannedJob]:
         return [job for name, job in step.items() if not state_of(self.folder / name).is_final]
 
-    def _start(self, jobs: Sequence[PlannedJob]) -> None:
+    def _start_jobs(self, jobs: Sequence[PlannedJob]) -> None:
         """Hand jobs to the launcher; the plan in the folder names those of all steps so far."""
         flags = tuple(search_path())
         write_sweep(Sweep(self.folder, tuple(self.planned.values()), flags, data=self.data))

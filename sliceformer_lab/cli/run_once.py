@@ -25,7 +25,7 @@ from sliceformer_lab.training.processes.signals import stop_behind
 
 def run_once(command: Command, words: Sequence[str]) -> None:
     """Compose a command's options and run its job in its folder. Raises LabError, or Interrupted at a signal."""
-    with _composed(command, words) as (config, folder), _job_log(command, folder):
+    with _compose_options(command, words) as (config, folder), _job_log(command, folder):
         try:
             command.job(config, folder)
         except BaseException as raised:
@@ -56,7 +56,7 @@ def as_sentence(error: Exception, words: Sequence[str], command: Command) -> Lab
 
 
 @contextmanager
-def _composed(command: Command, words: Sequence[str]) -> Iterator[tuple[DictConfig, Path]]:
+def _compose_options(command: Command, words: Sequence[str]) -> Iterator[tuple[DictConfig, Path]]:
     """The options of a command, and the folder of its job, which it makes, and removes if nothing was written."""
     with ExitStack() as stack:
         try:

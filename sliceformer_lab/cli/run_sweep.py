@@ -76,12 +76,12 @@ def run_sweep(plan: SweepPlan, command: Command, arguments: Arguments, argv: Seq
         if not launcher.run(Queue(sweep, run_job, plan.modules)):
             return 0
     except Interrupted:
-        _print_ends(sweep, _states(sweep))
+        _print_ends(sweep, _read_states(sweep))
         raise
-    return _conclude(sweep, _states(sweep), command)
+    return _finish_sweep(sweep, _read_states(sweep), command)
 
 
-def _states(sweep: Sweep) -> list[State]:
+def _read_states(sweep: Sweep) -> list[State]:
     return [(sweep.place(job), state_of(sweep.place(job))) for job in sweep.jobs]
 
 
@@ -105,7 +105,7 @@ def _write_once(sweep: Sweep) -> None:
             f"{sweep.folder} holds another sweep, of {len(there.jobs)} jobs{example}; choose another hydra.sweep.dir"
         )
     if digests_of(there.data) != digests_of(sweep.data):
-        if any(state.status not in ("planned", "failed") for _, state in _states(there)):
+        if any(state.status not in ("planned", "failed") for _, state in _read_states(there)):
             raise ConfigError(
                 f"{sweep.folder} holds a sweep of other data ({', '.join(there.data)}); choose another hydra.sweep.dir"
             )
@@ -115,7 +115,7 @@ def _write_once(sweep: Sweep) -> None:
         print(f"WARNING: jobs there were planned with commit {before}, and this is {now}")  # noqa: T201
 
 
-def _conclude(sweep: Sweep, states: Sequence[State], command: Command) -> int:
+def _finish_sweep(sweep: Sweep, states: Sequence[State], command: Command) -> int:
     """Print how the jobs ended and finish the sweep. Returns 0, or 1 if a job failed."""
     code = _print_ends(sweep, states)
     try:
@@ -127,7 +127,7 @@ def _conclude(sweep: Sweep, states: Sequence[State], command: Command) -> int:
 
 def _print_ends(sweep: Sweep, states: Sequence[State]) -> int:
     """Print how the jobs ended, and what goes on with the others. Returns 0, or 1 if there are others."""
-    lines = [f"{one_line(place.name)}  {_line(state)}" for place, state in states if state.status != "planned"]
+    lines = [f"{one_line(place.name)}  {_format_job(state)}" for place, state in states if state.status != "planned"]
     metrics = sorted({state.metric for _, state in states if state.metric and state.value is not None})
     print(f"\njobs in {sweep.folder}{', '.join(['', *metrics])}", *lines, sep="\n  ", flush=True)  # noqa: T201
     total = len(sweep.jobs)
@@ -142,7 +142,7 @@ def _print_ends(sweep: Sweep, states: Sequence[State]) -> int:
     return print_error(LabError("; ".join([f"{total - done} of {total} jobs did not finish", *advice])))
 
 
-def _line(state: JobState) -> str:
+def _format_job(state: JobState) -> str:
     """A job's status, with its value or its error in one line."""
     value = "" if state.value is None else f"{state.value:.4f}"
     return f"{state.status}  {state.error or value}"

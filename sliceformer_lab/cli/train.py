@@ -38,7 +38,7 @@ def train_command(
         summary="Train and compare replacements of multi-head attention.",
         arguments="[-m] [KEY=VALUE ...]",
         examples=EXAMPLES,
-        sections=lambda: {"Commands (sliceformer-lab COMMAND --help)": words(), **_choices()},
+        sections=lambda: {"Commands (sliceformer-lab COMMAND --help)": words(), **_list_choices()},
         job=training_job,
         implied=saved_task,
         sweeps=True,
@@ -46,7 +46,7 @@ def train_command(
     )
 
 
-def _choices() -> Sections:
+def _list_choices() -> Sections:
     return {
         "Tasks (task=)": first_comments("task"),
         "Attentions (attention=)": first_comments("attention"),

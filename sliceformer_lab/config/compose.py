@@ -43,11 +43,11 @@ def conf_folders() -> tuple[Path, ...]:
 
     Raises ConfigError if two of them have an option of one name, as the first would silently win.
     """
-    return _distinct((CONF_DIR, *(plugin.conf for plugin in plugins()), *_named_too))
+    return _drop_repeated((CONF_DIR, *(plugin.conf for plugin in plugins()), *_named_too))
 
 
 @cache
-def _distinct(folders: tuple[Path, ...]) -> tuple[Path, ...]:
+def _drop_repeated(folders: tuple[Path, ...]) -> tuple[Path, ...]:
     unique = tuple(dict.fromkeys(folders))
     homes: dict[Path, Path] = {}
     for folder in unique:
@@ -128,7 +128,7 @@ def load_option(group: str, name: str, overrides: Sequence[str] = ()) -> dict[st
     node is checked (`sliceformer_lab.config.schema.check_node`).
     Raises ConfigError for an unknown option and for an override that is not key=value.
     """
-    return deepcopy(_composed(group, name, tuple(overrides), conf_folders()))
+    return deepcopy(_compose_group(group, name, tuple(overrides), conf_folders()))
 
 
 def load_options(group: str) -> dict[str, dict[str, Any]]:
@@ -138,7 +138,7 @@ def load_options(group: str) -> dict[str, dict[str, Any]]:
     """
     names = option_names(group)
     try:
-        config = _compose([f"+{group}@option_{number}={name}" for number, name in enumerate(names)], None)
+        config = _compose_words([f"+{group}@option_{number}={name}" for number, name in enumerate(names)], None)
     except HydraException:
         found = {}
         for name in names:
@@ -149,13 +149,13 @@ def load_options(group: str) -> dict[str, dict[str, Any]]:
 
 
 @cache  # composing takes as long as building a small model
-def _composed(group: str, name: str, overrides: tuple[str, ...], folders: tuple[Path, ...]) -> dict[str, Any]:
+def _compose_group(group: str, name: str, overrides: tuple[str, ...], folders: tuple[Path, ...]) -> dict[str, Any]:
     del folders  # part of the cache's key: `search_path` reads the same ones
     names = option_names(group)
     if name not in names:
         raise ConfigError(no_such_option(group, name, names))
     try:
-        config = _compose([f"+{group}={name}", *(f"++{group}.{override}" for override in overrides)], None)
+        config = _compose_words([f"+{group}={name}", *(f"++{group}.{override}" for override in overrides)], None)
     except HydraException as error:
         raise ConfigError(f"{group}={name}: {str(error).splitlines()[0]}") from error
     return plain_values(config[group])
@@ -171,7 +171,7 @@ def written_option(group: str, name: str) -> dict[str, Any]:
 
 def compose_root(overrides: Sequence[str], config_name: str = "config") -> dict[str, Any]:
     """The whole configuration of one job with its node of Hydra, interpolations unresolved. Raises Hydra's errors."""
-    return plain_values(_compose(overrides, config_name), resolve=False)
+    return plain_values(_compose_words(overrides, config_name), resolve=False)
 
 
 def compose_job(overrides: Sequence[str]) -> dict[str, Any]:
@@ -217,7 +217,7 @@ def running_config(overrides: Sequence[str], config_name: str = "config") -> Ite
 
     Raises Hydra's errors.
     """
-    config = _compose(overrides, config_name)
+    config = _compose_words(overrides, config_name)
     instance = HydraConfig.instance()
     outer = instance.cfg
     try:
@@ -227,7 +227,7 @@ def running_config(overrides: Sequence[str], config_name: str = "config") -> Ite
         instance.cfg = outer
 
 
-def _compose(overrides: Sequence[str], config_name: str | None) -> DictConfig:
+def _compose_words(overrides: Sequence[str], config_name: str | None) -> DictConfig:
     with _own_hydra():
         words = [*WITHOUT_UNUSED, *search_path(), *overrides]
         return compose(config_name, overrides=words, return_hydra_config=True)

@@ -46,7 +46,7 @@ def explain(error: Exception, overrides: Sequence[str], config_name: str = "conf
         return f"{ambiguous[1]}: several values; add -m to run each of them, or write [...] for a list"
     try:
         jobs = split_jobs(OverridesParser.create().parse_overrides(list(overrides)))
-        faults = [fault for job in jobs for fault in _faults(job, config_name)]
+        faults = [fault for job in jobs for fault in _list_faults(job, config_name)]
     except (HydraException, ValueError, ConfigError):
         faults = []
     return "; ".join(dict.fromkeys(faults)) or str(error).splitlines()[0]
@@ -67,7 +67,7 @@ def _missing_option(error: MissingConfigException, overrides: Sequence[str]) -> 
     return no_such_option(group, missing.removeprefix(f"{group}/"), sorted(known))
 
 
-def _faults(overrides: list[str], config_name: str) -> list[str]:
+def _list_faults(overrides: list[str], config_name: str) -> list[str]:
     """A sentence for each wrong override of one job; its group options all exist."""
     parsed = OverridesParser.create().parse_overrides(overrides)
     groups = list(preset_root(config_name=config_name)["hydra"]["runtime"]["choices"])
@@ -89,7 +89,7 @@ def _choice_fault(override: Override) -> str | None:
 
 def _key_fault(override: Override, root: dict[str, Any], groups: list[str]) -> str | None:
     key = override.key_or_group
-    parent, missing, siblings = _search(key, root, groups)
+    parent, missing, siblings = _search_key(key, root, groups)
     if override.is_add():
         return None if missing else f"{override.input_line}: there is such a key already; leave out the +"
     if not missing or override.is_force_add():
@@ -112,7 +112,7 @@ def _keys_named(name: str, root: dict[str, Any]) -> list[str]:
     return own or [key for key in keys if f"_{name}".endswith(f"_{key.partition('.')[2]}")]
 
 
-def _search(key: str, root: dict[str, Any], groups: list[str]) -> tuple[str, str, list[str]]:
+def _search_key(key: str, root: dict[str, Any], groups: list[str]) -> tuple[str, str, list[str]]:
     """How far a dotted key leads: its last existing parent, the first missing part, and the keys of that parent.
 
     The missing part is '' if the whole key exists.

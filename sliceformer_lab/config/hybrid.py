@@ -30,11 +30,11 @@ def attention_nodes(attention: Node | Sequence[CheckedNode], depth: int | None =
     if not isinstance(attention, Mapping):
         return tuple(attention)
     node = check_node(attention, "attention")
-    nodes = _expand(node) if node.target is Hybrid else [node]
+    nodes = _expand_pattern(node) if node.target is Hybrid else [node]
     return tuple(nodes[index % len(nodes)] for index in range(len(nodes) if depth is None else depth))
 
 
-def _expand(hybrid: CheckedNode) -> list[CheckedNode]:
+def _expand_pattern(hybrid: CheckedNode) -> list[CheckedNode]:
     """The checked node of each entry of the pattern. Raises ConfigError with every fault at once."""
     wanted: Hybrid = hybrid.build()
     options = wanted.options or {}

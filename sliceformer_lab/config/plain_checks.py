@@ -64,7 +64,7 @@ def new_run_faults(config: Mapping[str, Any], given: Container[str]) -> list[str
 
 
 def _uneven_heads(encoder: Mapping[str, Any]) -> Iterator[str]:
-    dim, heads = _whole(encoder, "dim"), _whole(encoder, "num_heads")
+    dim, heads = _whole_number(encoder, "dim"), _whole_number(encoder, "num_heads")
     if dim == encoder.get("dim") and dim % heads and encoder.get("head_dim") is None:
         even = [number for number in range(1, dim + 1) if dim % number == 0]
         near = [max(n for n in even if n < heads), *[n for n in even if n > heads][:1]]
@@ -72,13 +72,13 @@ def _uneven_heads(encoder: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _long_warmup(optim: Mapping[str, Any]) -> Iterator[str]:
-    steps, warmup = _whole(optim, "steps"), _whole(optim, "warmup_steps")
+    steps, warmup = _whole_number(optim, "steps"), _whole_number(optim, "warmup_steps")
     if 1 < steps <= warmup and optim.get("max_steps") is None:  # which limits the warm-up
         yield f"optim.warmup_steps={warmup} takes all of optim.steps={steps}; try optim.warmup_steps={steps // 20}"
 
 
 def _long_pattern(config: Mapping[str, Any]) -> Iterator[str]:
-    pattern, depth = config["attention"].get("pattern"), _whole(config["encoder"], "depth")
+    pattern, depth = config["attention"].get("pattern"), _whole_number(config["encoder"], "depth")
     if isinstance(pattern, list) and len(pattern) > depth:
         yield (
             f"attention.pattern: names {len(pattern)} attentions, but encoder.depth={depth}; "
@@ -92,10 +92,12 @@ def size_faults(config: Mapping[str, Any]) -> list[str]:
     The estimates are lower bounds: what they refuse cannot run, what they let pass may still not fit.
     """
     available, data = physical_memory(), config.get("data")
-    dim, depth, mlp = (_whole(config.get("encoder"), name) for name in ("dim", "depth", "mlp_dim"))
+    dim, depth, mlp = (_whole_number(config.get("encoder"), name) for name in ("dim", "depth", "mlp_dim"))
     weights = depth * dim * (dim + 2 * mlp)
-    batch = max(_whole(data, "batch_size"), _whole(data, "eval_batch_size"))
-    pixels, tokens, points, words = (_whole(data, n) for n in ("image_size", "max_len", "num_points", "vocab_size"))
+    batch = max(_whole_number(data, "batch_size"), _whole_number(data, "eval_batch_size"))
+    pixels, tokens, points, words = (
+        _whole_number(data, n) for n in ("image_size", "max_len", "num_points", "vocab_size")
+    )
     needs = {
         f"encoder.depth={depth:,}, encoder.dim={dim:,} and encoder.mlp_dim={mlp:,}": COPIES_OF_A_WEIGHT * weights,
         f"data.batch_size={batch:,}": batch * dim,
@@ -171,7 +173,7 @@ def value_at(config: Mapping[str, Any], place: str) -> Any:
     return node
 
 
-def _whole(node: object, key: str) -> int:
+def _whole_number(node: object, key: str) -> int:
     """A positive whole number of a node; 1 where there is none."""
     value = node.get(key) if isinstance(node, Mapping) else None
     return value if isinstance(value, int) and value > 0 else 1

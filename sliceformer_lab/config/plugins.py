@@ -31,10 +31,10 @@ def plugins() -> tuple[Plugin, ...]:
     folder `conf`.
     """
     points = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name)
-    return tuple(_plugin(point.name, point.value) for point in points)
+    return tuple(_read_plugin(point.name, point.value) for point in points)
 
 
-def _plugin(name: str, package: str) -> Plugin:
+def _read_plugin(name: str, package: str) -> Plugin:
     folders = package_folders(package)
     conf = next((folder / "conf" for folder in folders if (folder / "conf").is_dir()), None)
     if conf is None:
@@ -48,19 +48,19 @@ def _plugin(name: str, package: str) -> Plugin:
 
 def package_folders(package: str) -> list[Path]:
     """The folders of an importable package; [] if there is no such package."""
-    spec = _spec(package)
+    spec = _find_spec(package)
     return [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
 
 
 def package_files(package: str) -> list[Path]:
     """The Python files of a top-level package or module, which is not imported; [] if there is none."""
-    spec = _spec(package)
+    spec = _find_spec(package)
     if folders := package_folders(package):
         return sorted(file for folder in folders for file in folder.rglob("*.py"))
     return [Path(spec.origin)] if spec is not None and spec.has_location and spec.origin else []
 
 
-def _spec(package: str) -> ModuleSpec | None:
+def _find_spec(package: str) -> ModuleSpec | None:
     if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", package):
         return None
     try:

@@ -152,18 +152,20 @@ def schema(target: Any) -> dict[str, tuple[Any, Any]]:
     ours = any(str(getattr(kind, "__module__", None)).startswith("sliceformer_lab.") for kind in kin)
     kinds = [inspect.Parameter.KEYWORD_ONLY, *([] if ours else [inspect.Parameter.POSITIONAL_OR_KEYWORD])]
     return {
-        p.name: (hint, ... if p.default is p.empty else p.default) for p, hint in _parameters(target) if p.kind in kinds
+        p.name: (hint, ... if p.default is p.empty else p.default)
+        for p, hint in _list_parameters(target)
+        if p.kind in kinds
     }
 
 
 def positional_types(target: Any) -> dict[str, Any]:
     """The arguments of a class or function that can be given by position: name -> type."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return {p.name: hint for p, hint in _parameters(target) if p.kind in kinds}
+    return {p.name: hint for p, hint in _list_parameters(target) if p.kind in kinds}
 
 
 @cache
-def _parameters(target: Any) -> tuple[tuple[inspect.Parameter, Any], ...]:
+def _list_parameters(target: Any) -> tuple[tuple[inspect.Parameter, Any], ...]:
     """The parameters of a class or function, each with its type; `**options` means the parameters of the base class.
 
     Raises ConfigError if a type has no such name.
@@ -181,12 +183,12 @@ def _parameters(target: Any) -> tuple[tuple[inspect.Parameter, Any], ...]:
     if not inspect.isclass(target) or all(p.kind is not p.VAR_KEYWORD for p, _ in own):
         return own
     base = next(kin for kin in target.__mro__[1:] if "__init__" in vars(kin))  # which takes the other options
-    passed_on = () if base is object else _parameters(base)
+    passed_on = () if base is object else _list_parameters(base)
     return (*own, *((p, hint) for p, hint in passed_on if p.name not in {known.name for known, _ in own}))
 
 
 @cache
-def _model(target: Any) -> type[BaseModel]:
+def _build_model(target: Any) -> type[BaseModel]:
     """The pydantic model of a target's options, which are aliases: pydantic reserves some names of fields."""
     numbered: dict[str, Any] = {
         f"field_{i}": (hint, Field(default, alias=name))
@@ -222,7 +224,7 @@ def check_options(target: Any, options: Mapping[str, Any], where: str) -> Checke
             "before the options in the constructor"
         )
     try:
-        _model(target).model_validate(options)
+        _build_model(target).model_validate(options)
     except ValidationError as error:
         raise ConfigError("; ".join(faults_of(error, list(fields), where))) from None
     return CheckedNode(target, options, where)

@@ -107,12 +107,12 @@ class DataModule(LightningDataModule, ABC):
         """The part of the data that a checkpoint keeps: their digests, and the names of classes and targets."""
         return {"digests": self.digests(), "names": [list(self.class_names()), list(self.target_names())]}
 
-    def check_token_ids(self, state_dict: Mapping[str, Any]) -> None:
+    def check_encoding(self, state_dict: Mapping[str, Any]) -> None:
         """Raises DataError if a token has another id here than in the data whose `state_dict` a checkpoint keeps."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Checks the data of a checkpoint whose training goes on. Raises DataError."""
-        self.check_token_ids(state_dict)
+        self.check_encoding(state_dict)
 
     def class_names(self) -> tuple[str, ...]:
         """Names of the classes in the order of their numbers; empty where there are none. Raises DataError."""

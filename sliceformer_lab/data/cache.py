@@ -47,7 +47,7 @@ def cached_folder(
 
     with lock_preparation(parent):
         if not is_complete(folder, known):  # another process may have made it meanwhile
-            _make(folder, known, build_of_these, continues)
+            _make_cache(folder, known, build_of_these, continues)
     return folder
 
 
@@ -129,7 +129,7 @@ def _with_digests(key: Mapping[str, Any], parent: Path) -> dict[str, Any]:
     return found
 
 
-def _make(folder: Path, key: Mapping[str, Any], build: Callable[[Path], None], continues: bool) -> None:
+def _make_cache(folder: Path, key: Mapping[str, Any], build: Callable[[Path], None], continues: bool) -> None:
     unfinished = folder.with_name(folder.name + ".unfinished")
     if not continues:
         shutil.rmtree(unfinished, ignore_errors=True)  # of a killed process

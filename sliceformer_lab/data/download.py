@@ -132,21 +132,21 @@ def _download(file: OfficialFile, path: Path) -> None:
     )
     part = path.with_name(f"{path.name}.part")
     for attempt in range(1, MAX_CONNECTIONS + 1):
-        before = _size(part)
+        before = _size_of(part)
         try:
-            _receive(file, part)
+            _receive_rest(file, part)
             break
         except _BrokenOffError as error:
-            if attempt == MAX_CONNECTIONS or _size(part) <= before:
+            if attempt == MAX_CONNECTIONS or _size_of(part) <= before:
                 kept = (
-                    f"; {part} keeps its {_size(part):,} bytes, and the next start continues it"
+                    f"; {part} keeps its {_size_of(part):,} bytes, and the next start continues it"
                     if part.exists()
                     else ""
                 )
                 raise DataError(
                     f"{file.url} cannot be downloaded ({error}){kept}; without network, put it at {path}"
                 ) from error
-    if fault := _fault(file, part):
+    if fault := _find_fault(file, part):
         part.unlink()
         raise DataError(f"{file.url} arrived damaged or changed ({fault}); start again, or put it at {path}")
     with part.open("rb+") as content:
@@ -154,25 +154,25 @@ def _download(file: OfficialFile, path: Path) -> None:
     part.replace(path)
 
 
-def _size(part: Path) -> int:
+def _size_of(part: Path) -> int:
     return part.stat().st_size if part.is_file() else 0
 
 
-def _fault(file: OfficialFile, part: Path) -> str | None:
+def _find_fault(file: OfficialFile, part: Path) -> str | None:
     """What is wrong with a complete download; None for the official file."""
     if file.digest:
         found = _digest_of(part, file.digest)
         return None if found == file.digest else f"digest {found}, expected {file.digest}"
-    size = _size(part)
+    size = _size_of(part)
     return (
         None if abs(size - file.size) <= SIZE_TOLERANCE * file.size else f"{size:,} bytes, expected about {file.size:,}"
     )
 
 
-def _receive(file: OfficialFile, part: Path) -> None:
+def _receive_rest(file: OfficialFile, part: Path) -> None:
     """Appends the rest of a file to `part`. Raises _BrokenOffError, or DataError for an answer that is another file."""
-    done = _size(part)
-    with _answer(file.url, done) as answer:
+    done = _size_of(part)
+    with _open_answer(file.url, done) as answer:
         if answer.headers.get_content_type() == "text/html":
             raise DataError(f"{file.url} answers with a web page instead of the file; open it in a browser to see why")
         if done and answer.status != 206:  # the server sends the file from its start
@@ -182,7 +182,7 @@ def _receive(file: OfficialFile, part: Path) -> None:
         limit = 2 * max(file.size, BLOCK_BYTES) if expected is None else expected
         pace = Pace("bytes", expected or file.size, done=done)
         with part.open("ab" if done else "wb") as content:
-            for block in _blocks(answer):
+            for block in _read_blocks(answer):
                 content.write(block)
                 done += len(block)
                 pace.update(done)
@@ -193,7 +193,7 @@ def _receive(file: OfficialFile, part: Path) -> None:
 
 
 @contextmanager
-def _answer(url: str, done: int) -> Iterator[Any]:
+def _open_answer(url: str, done: int) -> Iterator[Any]:
     """The answer to a request for a file from byte `done` on, or for the whole file. Raises _BrokenOffError."""
     rest = Request(url, headers={"Range": f"bytes={done}-"} if done else {})
     try:
@@ -209,7 +209,7 @@ def _answer(url: str, done: int) -> Iterator[Any]:
         yield answer
 
 
-def _blocks(answer: Any) -> Iterator[bytes]:
+def _read_blocks(answer: Any) -> Iterator[bytes]:
     """The bytes of an answer. Raises _BrokenOffError if none arrive, or too few."""
     since, received = time.monotonic(), 0
     while True:

@@ -46,10 +46,10 @@ def read_inputs(
     if kind in ("picture", "cloud"):
         found = read_files(path, PICTURES if kind == "picture" else CLOUDS, kind, read or partial(read_file, kind=kind))
     elif path.is_file() and ending_of(path) in LINES[kind]:
-        found = _lines(path, names=kind == "smiles")
+        found = _read_lines(path, names=kind == "smiles")
     elif path.is_file() and ending_of(path) in TABLES:
         form = {"header": header, "quotes": quotes} if ending_of(path) in DELIMITERS else {}
-        found = _fields(path, column or kind, **form)
+        found = _read_fields(path, column or kind, **form)
     else:
         raise DataError(
             f"input={path} holds no {'texts' if kind == 'text' else 'SMILES'} that can be read; give a file that ends "
@@ -98,7 +98,7 @@ def given_inputs(contents: Given | Iterable[Given], kind: ContentKind, read: Rea
         elif isinstance(content, np.ndarray):
             yield NewInput(f"input {number}", content)
         elif isinstance(content, str | Path) and kind != "series":
-            yield _read(Path(content), str(content), read)
+            yield _read_input(Path(content), str(content), read)
         else:
             expected = "an array" if kind == "series" else f"an array or the path of a {kind}"
             raise TypeError(f"input {number} is {type(content).__name__}, expected {expected}")
@@ -120,17 +120,17 @@ def read_files(path: Path, endings: Collection[str], kind: str, read: ReadFile) 
             plural = kind if kind.endswith("s") else f"{kind}s"
             raise DataError(f"input={path} holds no {plural} ({', '.join(sorted(endings))})")
     for file in files:
-        yield _read(file, file.name if path.is_file() else file.relative_to(path).as_posix(), read)
+        yield _read_input(file, file.name if path.is_file() else file.relative_to(path).as_posix(), read)
 
 
-def _read(file: Path, place: str, read: ReadFile) -> NewInput:
+def _read_input(file: Path, place: str, read: ReadFile) -> NewInput:
     try:
         return NewInput(place, read(file))
     except DataError as error:
         return NewInput(place, error)
 
 
-def _lines(path: Path, names: bool) -> Iterator[NewInput]:
+def _read_lines(path: Path, names: bool) -> Iterator[NewInput]:
     """One input a line; with `names`, a word and the name of the molecule after it."""
     for number, raw in enumerate(path.read_bytes().removesuffix(b"\n").split(b"\n"), start=1):
         place = f"{path.name}, line {number}"
@@ -143,7 +143,7 @@ def _lines(path: Path, names: bool) -> Iterator[NewInput]:
         yield NewInput(f"{place} ({name[0].strip()})" if name else place, word)
 
 
-def _fields(path: Path, column: str, *, header: bool = True, quotes: bool = True) -> Iterator[NewInput]:
+def _read_fields(path: Path, column: str, *, header: bool = True, quotes: bool = True) -> Iterator[NewInput]:
     """The fields of one column of a table; a row that cannot be read is bad, and the rows after it are read."""
     for place, row in rows_and_errors(path, header=header, quotes=quotes):
         short = Path(place).name

@@ -165,11 +165,11 @@ class PassSampler(DistributedSampler[int]):
         total = len(self.dataset)  # type: ignore[arg-type]
         order = torch.randperm(total, generator=generator)[: self.size] if self.shuffle else torch.arange(total)
         if self.lengths is not None and self.pool_share is not None:
-            order = self._bucketed(order, self.lengths, self.pool_share, generator)
+            order = self._sort_by_length(order, self.lengths, self.pool_share, generator)
         rows: list[int] = order[self.rank : self.size : self.num_replicas].tolist()
         return rows
 
-    def _bucketed(self, order: Tensor, lengths: np.ndarray, share: float, generator: torch.Generator) -> Tensor:
+    def _sort_by_length(self, order: Tensor, lengths: np.ndarray, share: float, generator: torch.Generator) -> Tensor:
         """The same examples with similar lengths next to each other; an incomplete batch stays the last."""
         largest = len(order) if share == 1 else self.group * max(1, int(share * len(order) / self.group))
         pool = min(self.group * self.POOL, largest) if self.shuffle else len(order)

@@ -37,7 +37,7 @@ def in_order(function: Callable[[Work], Result], work: Iterable[Work], processes
         yield from map(function, work)
         return
     parts = iter(work)
-    pool = ProcessPoolExecutor(count, initializer=_start)
+    pool = ProcessPoolExecutor(count, initializer=_start_worker)
     try:
         waiting = deque(pool.submit(function, part) for part in islice(parts, 2 * count))
         while waiting:
@@ -81,7 +81,7 @@ class LimitedProcess(Generic[Work, Result]):
     def _ask(self, work: Work) -> Result | None:
         if self._pipe is None:
             self._pipe, theirs = multiprocessing.Pipe()
-            self._process = multiprocessing.Process(target=_answer, args=(self._function, theirs), daemon=True)
+            self._process = multiprocessing.Process(target=_answer_requests, args=(self._function, theirs), daemon=True)
             self._process.start()
             theirs.close()
             self._pipe.recv()  # it is ready
@@ -103,8 +103,8 @@ class LimitedProcess(Generic[Work, Result]):
         return result
 
 
-def _answer(function: Callable[[Work], Result], pipe: Connection) -> None:
-    _start()
+def _answer_requests(function: Callable[[Work], Result], pipe: Connection) -> None:
+    _start_worker()
     pipe.send(None)
     while True:
         try:
@@ -118,7 +118,7 @@ def _answer(function: Callable[[Work], Result], pipe: Connection) -> None:
         pipe.send(answer)
 
 
-def _start() -> None:
+def _start_worker() -> None:
     ignore_stop_signals()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which the pool ends a process
     end_with_parent()

@@ -46,14 +46,14 @@ class Strings:
     @classmethod
     def open(cls, folder: Path, name: str) -> Self:
         """The strings that `write` stored under this name."""
-        content, offsets = _files(folder, name)
+        content, offsets = _list_files(folder, name)
         return cls(np.load(content, mmap_mode="r"), np.load(offsets, mmap_mode="r"))
 
     @staticmethod
     def write(folder: Path, name: str, strings: Iterable[str]) -> None:
         """Write strings into a folder."""
         encoded = [string.encode() for string in strings]
-        content, offsets = _files(folder, name)
+        content, offsets = _list_files(folder, name)
         np.save(content, np.frombuffer(b"".join(encoded), np.uint8))
         np.save(offsets, np.cumsum([0, *map(len, encoded)], dtype=np.int64))
 
@@ -63,5 +63,5 @@ class Strings:
         return Strings.open, (content.parent, content.name.removesuffix(CONTENT))
 
 
-def _files(folder: Path, name: str) -> tuple[Path, Path]:
+def _list_files(folder: Path, name: str) -> tuple[Path, Path]:
     return folder / f"{name}{CONTENT}", folder / f"{name}_offsets.npy"

@@ -191,7 +191,7 @@ def ending_of(path: Path) -> str:
     return Path(path.stem if path.suffix == ".gz" else path.name).suffix.lower()
 
 
-def _content(path: Path) -> bytes:
+def _read_content(path: Path) -> bytes:
     if path.suffix != ".gz":
         return path.read_bytes()
     limit = MAX_UNPACKED_RATIO * path.stat().st_size + MAX_UNPACKED_BYTES
@@ -209,7 +209,7 @@ def _separated_rows(path: Path, delimiter: str, quotes: bool) -> Iterator[tuple[
     """Place and fields of each row of a CSV or TSV table."""
     csv.field_size_limit(MAX_FIELD_CHARACTERS)
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
-    lines = io.StringIO(decode_text(_content(path), path), newline="").readlines()
+    lines = io.StringIO(decode_text(_read_content(path), path), newline="").readlines()
     rows = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
     num_read = 0
     try:
@@ -233,7 +233,7 @@ def _separated_rows(path: Path, delimiter: str, quotes: bool) -> Iterator[tuple[
 
 def _plain_rows(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Place and fields of each line, which commas separate if it has any, and else spaces or tabs."""
-    for number, line in enumerate(decode_text(_content(path), path).split("\n"), start=1):
+    for number, line in enumerate(decode_text(_read_content(path), path).split("\n"), start=1):
         if text := line.strip():
             yield f"{path}, line {number}", [part.strip() for part in text.split(",")] if "," in text else text.split()
 
@@ -263,21 +263,21 @@ def _check_names(place: str, names: Sequence[str]) -> None:
             raise DataError(f"{place} names the column {name!r} {times}; rename or delete one")
 
 
-def _distinct(place: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_object(place: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """The object of a JSON line. Raises DataError if two fields have one name."""
     _check_names(place, [name for name, _ in pairs])
     return dict(pairs)
 
 
 def _read_json_lines(path: Path) -> RowsAndErrors:
-    for number, line in enumerate(decode_text(_content(path), path).split("\n"), start=1):
+    for number, line in enumerate(decode_text(_read_content(path), path).split("\n"), start=1):
         if line.strip():
             place = f"{path}, line {number}"
             if len(line) > MAX_FIELD_CHARACTERS:
                 yield place, DataError(f"{place} has more than {MAX_FIELD_CHARACTERS:,} characters; shorten it")
                 continue
             try:
-                row = json.loads(line, object_pairs_hook=partial(_distinct, place))
+                row = json.loads(line, object_pairs_hook=partial(_build_object, place))
             except DataError as error:
                 yield place, error
                 continue

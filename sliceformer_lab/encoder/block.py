@@ -83,8 +83,8 @@ class Block(EncoderBlock):
 
     def add_residual(self, x: Tensor, branch: Tensor) -> Tensor:
         """The sum of the tokens and a branch, scaled by the gain. (B, N, C), (B, N, C) -> (B, N, C)."""
-        return x + self._scaled(branch) if self._has_skips else self._scaled(branch)
+        return x + self._scale(branch) if self._has_skips else self._scale(branch)
 
-    def _scaled(self, y: Tensor) -> Tensor:
+    def _scale(self, y: Tensor) -> Tensor:
         y = self.drop_path(y)
         return y if self.gain is None else self.gain * y

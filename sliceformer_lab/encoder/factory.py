@@ -54,7 +54,7 @@ class Encoder(nn.Module):
         self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None, edges: Edges | None = None
     ) -> Tensor:
         """(B, N, C) -> (B, N, C); bias (B, H, N, N). Raises ValueError for more than `max_len` tokens."""
-        return self._encoded(x, BlockInputs(padding, bias, edges, LayerState()))
+        return self._run_blocks(x, BlockInputs(padding, bias, edges, LayerState()))
 
     def with_reference(
         self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None, edges: Edges | None = None
@@ -66,7 +66,7 @@ class Encoder(nn.Module):
         given, attention = BlockInputs(padding, bias, edges, LayerState()), self.attentions[-1]
         seen: list[tuple[Tensor, Tensor]] = []
         with attention.observed(lambda v, mixed: seen.append((v.detach(), mixed.detach()))):
-            x = self._encoded(x, given)
+            x = self._run_blocks(x, given)
         values, mixed = seen[0]
         return x, cast(ReferenceSort, attention).reference_channel(values, given, mixed)
 
@@ -89,16 +89,16 @@ class Encoder(nn.Module):
         found: Tensor = pool(x, None if with_padding else padding, reference=reference)
         return found
 
-    def _encoded(self, x: Tensor, given: BlockInputs) -> Tensor:
+    def _run_blocks(self, x: Tensor, given: BlockInputs) -> Tensor:
         if x.shape[1] > self.max_len:
             raise ValueError(f"{x.shape[1]} tokens are more than the {self.max_len} this encoder was built for")
         x = self.embed_dropout(self.embed_norm(x if self.position is None else self.position(x)))
         x = self._zero_padding(x, given)
         for block in self.blocks:
-            x = self._zero_padding(self._through(block, x, given), given)
+            x = self._zero_padding(self._run_block(block, x, given), given)
         return x if self.norm is None else self._zero_padding(normalise(self.norm, x, given.padding), given)
 
-    def _through(self, block: nn.Module, x: Tensor, given: BlockInputs) -> Tensor:
+    def _run_block(self, block: nn.Module, x: Tensor, given: BlockInputs) -> Tensor:
         """The block's output; with `checkpoint`, only its inputs are kept in training. (B, N, C) -> (B, N, C)."""
         if not (self.options.checkpoint and self.training and torch.is_grad_enabled()):
             output: Tensor = block(x, given)

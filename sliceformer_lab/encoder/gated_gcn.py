@@ -42,11 +42,11 @@ class GatedGCN(nn.Module):
         nothing = torch.zeros_like(nodes, dtype=gates.dtype)
         messages = nothing.index_add(0, target, gates * self.neighbour(nodes)[source])
         mean = messages / (nothing.index_add(0, target, gates) + _EPS)
-        changed = self.dropout(self._normalised(self.norm_nodes, self.own(nodes) + mean).relu())
+        changed = self.dropout(self._apply_norm(self.norm_nodes, self.own(nodes) + mean).relu())
         if self.norm_edges is None or not len(edges):  # batch statistics of no edge are NaN
             return changed, None
-        return changed, self.dropout(self._normalised(self.norm_edges, edges).relu())
+        return changed, self.dropout(self._apply_norm(self.norm_edges, edges).relu())
 
-    def _normalised(self, norm: nn.Module, x: Tensor) -> Tensor:
+    def _apply_norm(self, norm: nn.Module, x: Tensor) -> Tensor:
         normal: Tensor = norm(x[None])[0]
         return normal

@@ -99,7 +99,7 @@ class GPSBlock(EncoderBlock):
             raise ValueError("GPSBlock convolves along edges, but the batch has none")
         edges, state = given.edges, given.state or LayerState()
         nodes = x.flatten(0, 1)[edges.nodes]  # (V, C), no padding among them
-        changed = self._convolved(nodes, edges, state)
+        changed = self._convolve(nodes, edges, state)
         gated = isinstance(self.conv, GatedGCN)  # with norm, ReLU and dropout
         if not self.global_attention:
             if not gated:
@@ -113,7 +113,7 @@ class GPSBlock(EncoderBlock):
         y = normalise(self.norm_global, mixed, given.padding) + local
         return normalise(self.norm_out, y + self.drop_path(self.mlp(y)), given.padding)
 
-    def _convolved(self, nodes: Tensor, edges: Edges, state: LayerState) -> Tensor:
+    def _convolve(self, nodes: Tensor, edges: Edges, state: LayerState) -> Tensor:
         """(V, C) -> (V, C); a convolution that changes the edges leaves them in `state`."""
         if not self.reads_edge_features:
             convolved: Tensor = self.conv(nodes, edges.index)

@@ -25,9 +25,9 @@ class GraphEmbedding(nn.Module):
 
     def __init__(self, num_features: int, dim: int, *, zero_padding: bool = True) -> None:
         super().__init__()
-        self.features = _table(NUM_IDS * num_features + 1, dim, zero_padding)
-        self.in_degree = _table(NUM_IDS, dim, zero_padding)
-        self.out_degree = _table(NUM_IDS, dim, zero_padding)
+        self.features = _build_table(NUM_IDS * num_features + 1, dim, zero_padding)
+        self.in_degree = _build_table(NUM_IDS, dim, zero_padding)
+        self.out_degree = _build_table(NUM_IDS, dim, zero_padding)
         self.graph_token = without_decay(nn.Parameter(torch.randn(1, 1, dim) * 0.02))
 
     def forward(
@@ -58,8 +58,8 @@ class GraphBias(nn.Module):
 
     def __init__(self, num_heads: int, num_edge_features: int, *, zero_padding: bool = True) -> None:
         super().__init__()
-        self.distance = _table(NUM_IDS, num_heads, zero_padding)
-        self.edge = _table(NUM_IDS * num_edge_features + 1, num_heads, zero_padding)
+        self.distance = _build_table(NUM_IDS, num_heads, zero_padding)
+        self.edge = _build_table(NUM_IDS * num_edge_features + 1, num_heads, zero_padding)
         self.hop = without_decay(nn.Parameter(torch.randn(MAX_HOPS, num_heads, num_heads) * 0.02))
         self.virtual = without_decay(nn.Parameter(torch.randn(num_heads) * 0.02))
 
@@ -96,7 +96,7 @@ class GraphBias(nn.Module):
         return summed / steps[..., None]
 
 
-def _table(size: int, width: int, zero_padding: bool) -> nn.Embedding:
+def _build_table(size: int, width: int, zero_padding: bool) -> nn.Embedding:
     table = nn.Embedding(size, width, padding_idx=0)  # the row of padding gets no gradient
     nn.init.normal_(table.weight, std=0.02)
     if zero_padding:

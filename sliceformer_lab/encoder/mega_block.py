@@ -80,7 +80,7 @@ class MegaBlock(Block):
         averaged = self.dropout(self.ema(h, given.padding))
         update, z, reset, candidate = self.gates(averaged).split(self.widths, dim=-1)
         v = self.hidden_dropout(functional.silu(self.value(h)))
-        mixed = self._mixed(v, functional.silu(z), given)
+        mixed = self._mix_values(v, functional.silu(z), given)
         h = self.dropout(functional.silu(candidate + self.out(mixed * functional.silu(reset))))
         return self._feed_forward(self.add_residual(x, update.sigmoid() * (h - x)), given.padding)
 
@@ -89,7 +89,7 @@ class MegaBlock(Block):
             return super()._feed_forward(x, padding)
         return x if self.norm_first else normalise(self.norm1, x, padding)
 
-    def _mixed(self, v: Tensor, z: Tensor, given: BlockInputs) -> Tensor:
+    def _mix_values(self, v: Tensor, z: Tensor, given: BlockInputs) -> Tensor:
         q, k = None, None
         if self.qk_scale is not None and self.qk_shift is not None:
             q, k = (z[..., None, :] * self.qk_scale + self.qk_shift).unbind(-2)

@@ -107,7 +107,7 @@ def copy_bert(weights: Weights, embedding: TokenEmbedding, encoder: Encoder, *, 
             place = _BERT_PLACES[part] if index is None else f"encoder.blocks.{index}.{_BERT_PLACES[part]}"
             new[f"{place}.{kind}"] = value
     model = nn.ModuleDict({"embedding": embedding, "encoder": encoder})
-    _copy(model.state_dict(), new, with_attention=with_attention)
+    _copy_weights(model.state_dict(), new, with_attention=with_attention)
 
 
 def read_weights(options: EncoderOptions) -> Weights:
@@ -115,10 +115,10 @@ def read_weights(options: EncoderOptions) -> Weights:
     name = str(options.init).removeprefix("timm:")
     if not timm.is_model(name.split(".")[0]):
         raise ConfigError(f"encoder.init={options.init}: timm has no model of this name")
-    return _downloaded(name) if options.init_file is None else _from_file(options.init_file)
+    return _download_weights(name) if options.init_file is None else _from_file(options.init_file)
 
 
-def _downloaded(name: str) -> Weights:
+def _download_weights(name: str) -> Weights:
     try:
         weights: Weights = timm.create_model(name, pretrained=True).state_dict()
     except (OSError, RuntimeError) as error:
@@ -158,11 +158,11 @@ def copy_vit(
             new.pop(name, None)
     if "encoder.position.table" in own and "encoder.position.table" in new:
         has_cls = "cls_token" in weights
-        new["encoder.position.table"] = _resampled(new["encoder.position.table"], has_cls, embedding)
-    _copy(own, new, with_attention=with_attention)
+        new["encoder.position.table"] = _resample_positions(new["encoder.position.table"], has_cls, embedding)
+    _copy_weights(own, new, with_attention=with_attention)
 
 
-def _copy(own: Weights, new: Weights, *, with_attention: bool) -> None:
+def _copy_weights(own: Weights, new: Weights, *, with_attention: bool) -> None:
     """Copies into `own` what has the same name in `new`, attentions only with `with_attention` and where they fit.
 
     Raises ValueError, and changes nothing, if another weight is missing, left over or of another shape.
@@ -205,7 +205,7 @@ def split_attention(weights: Weights) -> dict[str, Tensor]:
     return new
 
 
-def _resampled(table: Tensor, has_cls: bool, embedding: ImageEmbedding) -> Tensor:
+def _resample_positions(table: Tensor, has_cls: bool, embedding: ImageEmbedding) -> Tensor:
     """Positions (1, N, C) of a square grid, resampled to the embedding's grid; the row of CLS is kept or dropped."""
     needs_cls = embedding.cls is not None
     if needs_cls and not has_cls:

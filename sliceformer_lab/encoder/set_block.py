@@ -51,10 +51,10 @@ class MAB(nn.Module):
     def forward(self, x: Tensor, context: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """(B, M, C) tokens, (B, N, C) context -> (B, M, C); `padding` is the context's, bias (B, H, M, N)."""
         q = self.query(x)
-        h = self.norm1(q + self.drop(self._read(q, context, padding, bias)))
+        h = self.norm1(q + self.drop(self._read_context(q, context, padding, bias)))
         return self.norm2(h + self.drop(self.out(h).relu()))
 
-    def _read(self, q: Tensor, context: Tensor, padding: Padding | None, bias: Tensor | None) -> Tensor:
+    def _read_context(self, q: Tensor, context: Tensor, padding: Padding | None, bias: Tensor | None) -> Tensor:
         """The attention's output for queries (B, M, C) and a context (B, N, C). -> (B, M, C)."""
         attention, v = self.attention, self.value(context)
         if self.key is None:

@@ -212,7 +212,7 @@ def attend_or_mix(
         )
         return attended, None
     _refuse_causal(module, options)
-    return _mix(mixer, module, query, key, value, attention_mask, scaling), None
+    return _mix_values(mixer, module, query, key, value, attention_mask, scaling), None
 
 
 def mix_everywhere(
@@ -231,7 +231,7 @@ def mix_everywhere(
     _refuse_causal(module, options)
     spec = _spec_of(module.config, 1, None, _prefix_among(value.shape[2], module.config))
     mixer = _shared_mixer(name, spec, value.device)
-    return _mix(mixer, module, query, key, value, attention_mask, scaling), None
+    return _mix_values(mixer, module, query, key, value, attention_mask, scaling), None
 
 
 def _prefix_among(num_tokens: int, config: Any) -> int:
@@ -255,7 +255,7 @@ def _shared_mixer(name: str, spec: LayerSpec, device: torch.device) -> Attention
     return build_layer(load_option("attention", name), spec).to(device).eval()
 
 
-def _mix(
+def _mix_values(
     mixer: Attention,
     module: Any,
     query: Tensor,

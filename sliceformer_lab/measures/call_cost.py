@@ -40,7 +40,7 @@ def in_turns(calls: Mapping[Key, Call], rounds: int, warmup: int, device: str) -
     last: dict[Key, float] = {}
     for _ in range(warmup):
         for key in order:
-            last[key] = _seconds(calls[key], 1, device)
+            last[key] = _time_calls(calls[key], 1, device)
     repeats = {key: min(MAX_REPEATS, max(1, round(MIN_TIMED_SECONDS / last[key]))) for key in order}
     found: dict[Key, list[float]] = {key: [] for key in order}
     gc.disable()  # a collection would slow one of them
@@ -48,7 +48,7 @@ def in_turns(calls: Mapping[Key, Call], rounds: int, warmup: int, device: str) -
         for _ in range(rounds):
             generator.shuffle(order)
             for key in order:
-                found[key].append(_seconds(calls[key], repeats[key], device))
+                found[key].append(_time_calls(calls[key], repeats[key], device))
     finally:
         gc.enable()
     return found
@@ -60,7 +60,7 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     return float(median), float(q1), float(q3)
 
 
-def _seconds(call: Call, repeats: int, device: str) -> float:
+def _time_calls(call: Call, repeats: int, device: str) -> float:
     """Mean seconds of `repeats` calls in a row; on a GPU by its own clock, once it is idle."""
     if device == "cuda":
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]

@@ -82,7 +82,7 @@ def _cost_of(operation: Any, args: tuple[Any, ...], options: dict[str, Any], out
     if operation in _PRODUCTS:
         return Cost(multiply_adds=args[0].numel())
     if operation in _FOURIER:
-        return Cost(multiply_adds=_fourier(operation, args, out))
+        return Cost(multiply_adds=_count_fourier(operation, args, out))
     if operation in _READS:
         return Cost(moves=out.numel())
     if operation in _WRITES:
@@ -91,7 +91,7 @@ def _cost_of(operation: Any, args: tuple[Any, ...], options: dict[str, Any], out
         return _cost_of_shift_sort(args[0], group_size=args[4])
     if operation._qualified_op_name == _SHIFT_SORT_BACKWARD:
         return Cost(moves=out.numel())
-    return Cost(comparisons=_comparisons(operation, args, options, out))
+    return Cost(comparisons=_count_comparisons(operation, args, options, out))
 
 
 def _cost_of_shift_sort(v: Tensor, group_size: int) -> Cost:
@@ -102,7 +102,7 @@ def _cost_of_shift_sort(v: Tensor, group_size: int) -> Cost:
     return Cost(comparisons=round(batch * channels * slots * per_slot), moves=v.numel())
 
 
-def _comparisons(operation: Any, args: tuple[Any, ...], options: dict[str, Any], out: Any) -> int:
+def _count_comparisons(operation: Any, args: tuple[Any, ...], options: dict[str, Any], out: Any) -> int:
     if operation is aten.sort:
         size = args[0].shape[options.get("dim", args[1] if len(args) > 1 else -1)]
         return round(int(args[0].numel()) * math.log2(max(size, 1)))
@@ -116,7 +116,7 @@ def _comparisons(operation: Any, args: tuple[Any, ...], options: dict[str, Any],
     return int(out.numel()) if operation in _PAIRS else 0
 
 
-def _fourier(operation: Any, args: tuple[Any, ...], out: Tensor) -> int:
+def _count_fourier(operation: Any, args: tuple[Any, ...], out: Tensor) -> int:
     """Half of the usual 5 n log2 n operations for a complex transform of n values, a quarter for a real one."""
     whole = out if operation is aten._fft_c2r else args[0]
     size = math.prod(whole.shape[dim] for dim in args[1])

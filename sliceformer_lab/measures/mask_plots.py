@@ -53,14 +53,14 @@ def plot_masks(shown: Sequence[Segmented], names: Sequence[str], path: Path, tit
     figure = Figure(figsize=(3 * side + 0.4, (side * height / width + 0.3) * len(shown) + 1.6), layout="constrained")
     grid = figure.subplots(len(shown), len(HEADS), squeeze=False)
     for axes, one in zip(grid, shown, strict=True):
-        drawn = (one.picture, _coloured(one.truth, colours), _coloured(one.answer, colours))
+        drawn = (one.picture, _colour_mask(one.truth, colours), _colour_mask(one.answer, colours))
         heads = (shorten_path(one.place, MAX_PLACE_CHARACTERS), HEADS[1], f"{HEADS[2]}: {one.note}")
         for panel, pixels, head in zip(axes, drawn, heads, strict=True):
             panel.imshow(pixels, interpolation="nearest")
             panel.set_title(head, fontsize=8, parse_math=False)
             panel.set_xticks([])
             panel.set_yticks([])
-    classes, unknown = _occurring(shown)
+    classes, unknown = _find_classes(shown)
     labels = [
         textwrap.shorten(names[one], MAX_NAME_CHARACTERS, placeholder="…") for one in classes[:MAX_LEGEND_CLASSES]
     ]
@@ -81,12 +81,12 @@ def plot_masks(shown: Sequence[Segmented], names: Sequence[str], path: Path, tit
     save_figure(figure, path)
 
 
-def _coloured(mask: NDArray[Any], colours: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _colour_mask(mask: NDArray[Any], colours: NDArray[np.uint8]) -> NDArray[np.uint8]:
     known = colours[np.clip(mask, 0, len(colours) - 1)]
     return np.where((mask < 0)[..., None], np.uint8(255), known)
 
 
-def _occurring(shown: Sequence[Segmented]) -> tuple[list[int], bool]:
+def _find_classes(shown: Sequence[Segmented]) -> tuple[list[int], bool]:
     """The classes in the masks, and whether the truth has pixels without one."""
     found = np.unique(np.concatenate([mask.ravel() for one in shown for mask in (one.truth, one.answer)]).astype(int))
     return found[found >= 0].tolist(), bool((found < 0).any())

@@ -20,7 +20,9 @@ def ngram_bits(train: Array, windows: Array, vocab_size: int, order: int) -> lis
     for length in range(1, order + 1):
         if vocab_size**length > MAX_NGRAM_NUMBER or len(train) < length:
             break
-        better = _interpolated(_numbers(train, vocab_size, length), _numbers(windows, vocab_size, length), vocab_size)
+        better = _interpolate_shares(
+            _number_ngrams(train, vocab_size, length), _number_ngrams(windows, vocab_size, length), vocab_size
+        )
         probability = probability.copy()
         skipped = max(length - 2, 0)  # tokens with less context keep the shorter n-grams
         discounted, rest = (part[:, 1:] if length == 1 else part for part in better)
@@ -29,7 +31,7 @@ def ngram_bits(train: Array, windows: Array, vocab_size: int, order: int) -> lis
     return found
 
 
-def _numbers(ids: Array, vocab_size: int, length: int) -> Array:
+def _number_ngrams(ids: Array, vocab_size: int, length: int) -> Array:
     """The number of each n-gram along the last axis: (..., N) -> (..., N - length + 1)."""
     last = ids.shape[-1] - length + 1
     numbers = np.zeros_like(ids[..., :last], dtype=np.int64)
@@ -38,7 +40,7 @@ def _numbers(ids: Array, vocab_size: int, length: int) -> Array:
     return numbers
 
 
-def _interpolated(train: Array, asked: Array, vocab_size: int) -> tuple[Array, Array]:
+def _interpolate_shares(train: Array, asked: Array, vocab_size: int) -> tuple[Array, Array]:
     """The discounted share of each n-gram after its context, and the weight that is left for shorter ones."""
     ngrams, counts = np.unique(train, return_counts=True)
     contexts, starts = np.unique(ngrams // vocab_size, return_index=True)
@@ -46,16 +48,16 @@ def _interpolated(train: Array, asked: Array, vocab_size: int) -> tuple[Array, A
     kinds = np.diff(starts, append=len(ngrams))
     once, twice = (int((counts == times).sum()) for times in (1, 2))
     discount = once / (once + 2 * twice) if once else 0.5
-    count = np.where(_found(ngrams, asked), counts[_place(ngrams, asked)], 0)
+    count = np.where(_is_known(ngrams, asked), counts[_find_place(ngrams, asked)], 0)
     context = asked // vocab_size
-    known, place = _found(contexts, context), _place(contexts, context)
+    known, place = _is_known(contexts, context), _find_place(contexts, context)
     share = np.maximum(count - discount, 0) / totals[place]
     return np.where(known, share, 0), np.where(known, discount * kinds[place] / totals[place], 1)
 
 
-def _place(of: Array, asked: Array) -> Array:
+def _find_place(of: Array, asked: Array) -> Array:
     return np.searchsorted(of, asked).clip(max=len(of) - 1)
 
 
-def _found(of: Array, asked: Array) -> Array:
-    return np.asarray(of[_place(of, asked)] == asked)
+def _is_known(of: Array, asked: Array) -> Array:
+    return np.asarray(of[_find_place(of, asked)] == asked)

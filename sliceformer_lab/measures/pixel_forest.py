@@ -26,18 +26,18 @@ class PixelForest(SimpleModel):
         for picture, mask in zip(train, targets, strict=True):
             known = np.flatnonzero(mask.ravel() >= 0)
             chosen = rng.choice(known, min(each, len(known)), replace=False)
-            rows.append(_features(np.asarray(picture))[chosen])
+            rows.append(_describe_pixels(np.asarray(picture))[chosen])
             classes.append(mask.ravel()[chosen])
         forest = RandomForestClassifier(NUM_TREES, min_samples_leaf=3, random_state=0, n_jobs=1)
         forest.fit(np.concatenate(rows), np.concatenate(classes))
         shape = targets.shape[1:]
         return {
-            name: np.stack([forest.predict(_features(np.asarray(picture))).reshape(shape) for picture in part])
+            name: np.stack([forest.predict(_describe_pixels(np.asarray(picture))).reshape(shape) for picture in part])
             for name, part in others.items()
         }
 
 
-def _features(picture: Array) -> Array:
+def _describe_pixels(picture: Array) -> Array:
     """Of each pixel of a picture (H, W, 3) its colour, the mean colour around it, and its place: (H * W, 8)."""
     from scipy.ndimage import uniform_filter
 

@@ -44,7 +44,7 @@ def plot_spectra(record: ProbeRecord, path: Path) -> None:
     for axes, (place, moment) in zip(above, panels, strict=False):
         axes.sharey(above[0])
         for colour, spectrum in zip(colours, record.at("spectrum", place, "raw", moment=moment), strict=True):
-            _spectrum(axes, spectrum, color=colour)
+            _draw_spectrum(axes, spectrum, color=colour)
         axes.set_title(f"{PLACES_SHOWN[place]}, {describe_moment(record, moment)}")
     for axes in above[len(panels) :]:
         axes.remove()
@@ -97,7 +97,7 @@ def plot_curves(metrics: pd.DataFrame, path: Path) -> None:
     save_figure(figure, path)
 
 
-def _spectrum(axes: Axes, spectrum: NDArray[np.float64], **style: Any) -> None:
+def _draw_spectrum(axes: Axes, spectrum: NDArray[np.float64], **style: Any) -> None:
     values = spectrum[spectrum > MIN_SINGULAR_VALUE]  # also drops the NaN padding
     axes.semilogy(np.arange(1, len(values) + 1), values, **style)
     axes.set(xlabel="index i of the singular value", ylabel="$s_i / s_1$")

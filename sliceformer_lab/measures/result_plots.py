@@ -51,7 +51,7 @@ def plot_confusion(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence
         title += f"; the {MAX_CLASSES} of {count} classes in the most errors"
     shown = table[np.ix_(chosen, chosen)]
     share = shown / np.maximum(table[chosen].sum(axis=1, keepdims=True), 1)
-    labels = [_shorten(names[int(i)]) for i in chosen]
+    labels = [_shorten_text(names[int(i)]) for i in chosen]
     side = 2.2 + (0.42 if len(chosen) <= WITH_NUMBERS else 0.24) * len(chosen) + 0.06 * max(map(len, labels))
     figure = Figure(figsize=(max(side + 1.2, 4.6), max(side, 4.0)), layout="constrained")
     axes = figure.subplots()
@@ -93,7 +93,7 @@ def plot_roc(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence[str],
         if len(areas) <= MAX_CURVES:
             place = len(areas) - 1
             dashes = "-" if place < len(COLOURS) else "--"
-            legend = f"{_shorten(name)}: {areas[-1]:.3f} ({int(truth.sum())} of {len(truth)})"
+            legend = f"{_shorten_text(name)}: {areas[-1]:.3f} ({int(truth.sum())} of {len(truth)})"
             axes.plot(false, true, dashes, color=COLOURS[place % len(COLOURS)], linewidth=1.4, label=legend)
     axes.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
     axes.set_aspect("equal")
@@ -118,15 +118,15 @@ def plot_predicted(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence
         axes.remove()
     for axes, target in zip(grid, range(count), strict=False):
         known = np.isfinite(targets[:, target])
-        _predicted(axes, targets[known, target].astype(float), outputs[known, target].astype(float), names[target])
+        _draw_predicted(axes, targets[known, target].astype(float), outputs[known, target].astype(float), names[target])
     left_out = f"; {count} of {targets.shape[1]} targets" if count < targets.shape[1] else ""
     wrap_title(figure, f"{title}{left_out}")
     save_figure(figure, path)
 
 
-def _predicted(axes: Axes, true: NDArray[np.float64], predicted: NDArray[np.float64], name: str) -> None:
+def _draw_predicted(axes: Axes, true: NDArray[np.float64], predicted: NDArray[np.float64], name: str) -> None:
     if not len(true):
-        axes.set_title(f"{_shorten(name)}: no known value", parse_math=False, fontsize=10)
+        axes.set_title(f"{_shorten_text(name)}: no known value", parse_math=False, fontsize=10)
         return
     spread = float(((true - true.mean()) ** 2).sum())
     r2 = 1 - float(((true - predicted) ** 2).sum()) / spread if spread > 0 else float("nan")
@@ -142,7 +142,7 @@ def _predicted(axes: Axes, true: NDArray[np.float64], predicted: NDArray[np.floa
     axes.legend(frameon=False, fontsize=8, loc="upper left")
     axes.grid(alpha=0.3)
     shown = f" ({len(some):,} of {len(true):,} points)" if len(some) < len(true) else ""
-    axes.set_title(f"{_shorten(name)}: R² {r2:.3f}, MAE {mae:.3g}{shown}", fontsize=10, parse_math=False)
+    axes.set_title(f"{_shorten_text(name)}: R² {r2:.3f}, MAE {mae:.3g}{shown}", fontsize=10, parse_math=False)
 
 
 def plot_mistakes(mistakes: Sequence[Mistake], kind: str | None, path: Path, title: str) -> None:
@@ -151,10 +151,10 @@ def plot_mistakes(mistakes: Sequence[Mistake], kind: str | None, path: Path, tit
     `kind` says what the contents are: picture, smiles, cloud, text, or None if the examples have none.
     """
     ways: dict[str, Callable[[Any, Any], None]] = {
-        "picture": _picture,
-        "smiles": _molecule,
-        "cloud": _cloud,
-        "series": _series,
+        "picture": _draw_picture,
+        "smiles": _draw_molecule,
+        "cloud": _draw_cloud,
+        "series": _draw_series,
     }
     draw = ways.get(kind or "")
     if draw is None or any(mistake.content is None for mistake in mistakes):
@@ -185,21 +185,21 @@ def _as_grid(mistakes: Sequence[Mistake], draw: Callable[[Any, Any], None], titl
                 "parse_math": False,
             }
             write = axes.text if flat else axes.text2D
-            write(0.5, height, _shorten(words, 34), color=colour, **place)
+            write(0.5, height, _shorten_text(words, 34), color=colour, **place)
     wrap_title(figure, title)
     return figure
 
 
 def _as_lines(mistakes: Sequence[Mistake], title: str) -> Figure:
-    texts = [_wrapped(mistake.content) for mistake in mistakes]
+    texts = [_wrap_text(mistake.content) for mistake in mistakes]
     lines = sum(text.count("\n") + 1 if text else 0 for text in texts) + 1.9 * len(texts) + 2
     inches = 0.19 * lines
     figure = Figure(figsize=(11, inches))
     step, top = 1 / lines, 1 - 1.8 / lines
     for mistake, text in zip(mistakes, texts, strict=True):
         style: dict[str, Any] = {"fontsize": 9, "va": "top", "parse_math": False}
-        figure.text(0.02, top, f"true: {_shorten(mistake.truth, 40)}", color=TRUE, weight="bold", **style)
-        figure.text(0.30, top, _shorten(mistake.answer, 50), color=ANSWERED, weight="bold", **style)
+        figure.text(0.02, top, f"true: {_shorten_text(mistake.truth, 40)}", color=TRUE, weight="bold", **style)
+        figure.text(0.30, top, _shorten_text(mistake.answer, 50), color=ANSWERED, weight="bold", **style)
         figure.text(0.98, top, shorten_path(mistake.place, 50), color=MUTED, ha="right", **style)
         figure.text(0.02, top - 1.15 * step, text, linespacing=1.25, **style)
         top -= (1.9 + (text.count("\n") + 1 if text else 0)) * step
@@ -207,7 +207,7 @@ def _as_lines(mistakes: Sequence[Mistake], title: str) -> Figure:
     return figure
 
 
-def _wrapped(content: object) -> str:
+def _wrap_text(content: object) -> str:
     """A text on at most four lines, without control characters."""
     if not isinstance(content, str):
         return ""
@@ -217,12 +217,12 @@ def _wrapped(content: object) -> str:
     )
 
 
-def _picture(axes: Axes, pixels: NDArray[Any]) -> None:
+def _draw_picture(axes: Axes, pixels: NDArray[Any]) -> None:
     step = max(1, -(-max(pixels.shape[:2]) // (2 * SIDE)))
     axes.imshow(pixels[::step, ::step], cmap="gray", interpolation="nearest", vmin=0, vmax=255)
 
 
-def _molecule(axes: Axes, smiles: str) -> None:
+def _draw_molecule(axes: Axes, smiles: str) -> None:
     """The drawn molecule with rdkit; without it, or for SMILES that it refuses, the SMILES as text."""
     try:
         from PIL import Image
@@ -239,18 +239,18 @@ def _molecule(axes: Axes, smiles: str) -> None:
         with Image.open(io.BytesIO(canvas.GetDrawingText())) as drawing:
             axes.imshow(np.asarray(drawing.convert("RGB")))
     except (ImportError, ValueError, RuntimeError):
-        written = "\n".join(textwrap.wrap(_shorten(smiles, 160), 28))
+        written = "\n".join(textwrap.wrap(_shorten_text(smiles, 160), 28))
         axes.text(0.5, 0.5, written, ha="center", va="center", fontsize=8, parse_math=False, transform=axes.transAxes)
 
 
-def _cloud(axes: Any, points: NDArray[Any]) -> None:
+def _draw_cloud(axes: Any, points: NDArray[Any]) -> None:
     x, y, z = points[:, :3].T
     axes.scatter(x, y, z, c=y, cmap="viridis", s=5, linewidths=0)
     axes.set_zticks([])
     axes.set_box_aspect([max(float(np.ptp(axis)), 1e-6) for axis in (x, y, z)])
 
 
-def _series(axes: Axes, values: NDArray[Any]) -> None:
+def _draw_series(axes: Axes, values: NDArray[Any]) -> None:
     """A line for each channel over the steps, with gaps; many channels, such as mel bands, as a picture."""
     if values.shape[1] > MAX_LINES:
         axes.imshow(values.T, aspect="auto", origin="lower", interpolation="nearest", cmap="viridis")
@@ -261,7 +261,7 @@ def _series(axes: Axes, values: NDArray[Any]) -> None:
     axes.set_box_aspect(0.8)
 
 
-def _shorten(text: str, longest: int = MAX_NAME_CHARACTERS) -> str:
+def _shorten_text(text: str, longest: int = MAX_NAME_CHARACTERS) -> str:
     """The text in one line, or its beginning and its end, which distinguishes numbered names."""
     text, end = " ".join(text.split()), min(longest // 3, 12)
     return text if len(text) <= longest else f"{text[: longest - 1 - end]}…{text[-end:]}"

@@ -28,7 +28,7 @@ def random_convolutions(train: Sequence[Array], others: list[Sequence[Array]]) -
     there are 1,000 kernels instead of 10,000.
     Source: Dempster, Petitjean and Webb 2020.
     """
-    parts, lengths = _standardised(train, others, MAX_STEPS)
+    parts, lengths = _standardise(train, others, MAX_STEPS)
     channels, steps = parts[0].shape[1:]
     random = np.random.default_rng(0)
     found: list[list[Array]] = [[] for _ in parts]
@@ -41,12 +41,12 @@ def random_convolutions(train: Sequence[Array], others: list[Sequence[Array]]) -
         bias, reach = np.float32(random.uniform(-1, 1)), (size - 1) * dilation
         padding = reach // 2 if random.random() < 0.5 or reach >= steps else 0
         for part, features in zip(parts, found, strict=True):
-            sums = _convolved(part[:, chosen], weights, dilation, padding) + bias
+            sums = _convolve(part[:, chosen], weights, dilation, padding) + bias
             features += [sums.max(axis=1), (sums > 0).mean(axis=1)]
     return [np.stack(features, axis=1) for features in found]
 
 
-def _convolved(series: Array, weights: Array, dilation: int, padding: int) -> Array:
+def _convolve(series: Array, weights: Array, dilation: int, padding: int) -> Array:
     """Sums (n, steps) over the chosen channels of series (n, C, L)."""
     padded = np.pad(series, ((0, 0), (0, 0), (padding, padding)))
     steps = padded.shape[2] - (weights.shape[1] - 1) * dilation
@@ -63,16 +63,19 @@ def warped_distances(train: Sequence[Array], others: list[Sequence[Array]]) -> l
     where all tables together would have more than MAX_CELLS.
     """
     longest = max(len(series) for series in train)
-    first, *rest = [_resampled(part, min(longest, WARPED_STEPS)) for part in (train, *others)]
+    first, *rest = [_resample(part, min(longest, WARPED_STEPS)) for part in (train, *others)]
     band = max(1, round(BAND_SHARE * first.shape[2]))
     pairs = len(first) * sum(map(len, rest))
     if pairs * first.shape[2] * (2 * band + 1) * first.shape[1] > MAX_CELLS:
         band = 0
     scaled = _scaled_alike([first, *rest])
-    return [np.zeros((len(first), len(first)), np.float32), *(_distances(part, scaled[0], band) for part in scaled[1:])]
+    return [
+        np.zeros((len(first), len(first)), np.float32),
+        *(_compute_distances(part, scaled[0], band) for part in scaled[1:]),
+    ]
 
 
-def _distances(series: Array, train: Array, band: int) -> Array:
+def _compute_distances(series: Array, train: Array, band: int) -> Array:
     """Squared distances (m, n) of series (m, C, L) and (n, C, L): the least cost of a path within a band."""
     if band == 0:
         flat, other = series.reshape(len(series), -1), train.reshape(len(train), -1)
@@ -100,14 +103,14 @@ def spectra(train: Sequence[Array], others: list[Sequence[Array]]) -> list[Array
     """The logarithm of the power at each frequency, and the mean and deviation of each channel (n, F)."""
     longest = min(max(len(series) for series in train), SPECTRUM_STEPS)
     found = []
-    for part in (_resampled(series, longest) for series in (train, *others)):
+    for part in (_resample(series, longest) for series in (train, *others)):
         mean, std = part.mean(axis=2, keepdims=True), part.std(axis=2, keepdims=True)
         power = np.abs(np.fft.rfft((part - mean) * np.hanning(longest + 2)[1:-1], axis=2)) ** 2
         found.append(np.concatenate([np.log(power + 1e-8), mean, std], axis=2).reshape(len(part), -1))
     return found
 
 
-def _standardised(train: Sequence[Array], others: list[Sequence[Array]], most: int) -> tuple[list[Array], int]:
+def _standardise(train: Sequence[Array], others: list[Sequence[Array]], most: int) -> tuple[list[Array], int]:
     """Series (n, C, L) standardised by the training series, zeros beyond their ends; and their median length."""
     longest = max(len(series) for series in train)
     factor = min(1.0, most / longest)
@@ -130,7 +133,7 @@ def _scaled_alike(parts: list[Array]) -> list[Array]:
     return [((part - mean) / np.where(std > 0, std, 1)).astype(np.float32) for part in parts]
 
 
-def _resampled(series: Sequence[Array], steps: int) -> Array:
+def _resample(series: Sequence[Array], steps: int) -> Array:
     """Series (n, C, steps) of one length."""
     return np.stack([_at_length(one, steps).T for one in series]).astype(np.float32)
 

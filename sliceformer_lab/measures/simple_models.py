@@ -73,13 +73,15 @@ def regressors_of(contents: str | None) -> list[Features]:
 
 def _features_of(contents: str | None, of_texts: Estimator, of_pictures: Sequence[Estimator]) -> list[Features]:
     return {
-        "text": [Features("TF-IDF", _tfidf, of_texts)],
+        "text": [Features("TF-IDF", _weigh_words, of_texts)],
         "smiles": [
-            Features("Morgan fingerprints", partial(_each, partial(fingerprint, size=FINGERPRINT_SIZE)), "forest"),
-            Features("fingerprints, descriptors", partial(_each, _descriptors), "forest"),
+            Features(
+                "Morgan fingerprints", partial(_describe_each, partial(fingerprint, size=FINGERPRINT_SIZE)), "forest"
+            ),
+            Features("fingerprints, descriptors", partial(_describe_each, _describe_molecule), "forest"),
         ],
-        "picture": [Features("HOG", partial(_each, _gradients), each) for each in of_pictures],
-        "cloud": [Features("3-D histogram", partial(_each, _histogram), "forest")],
+        "picture": [Features("HOG", partial(_describe_each, _describe_picture), each) for each in of_pictures],
+        "cloud": [Features("3-D histogram", partial(_describe_each, _describe_cloud), "forest")],
         "series": [
             Features("spectra", spectra, "cross-validated ridge"),
             Features("time warping", warped_distances, "nearest neighbour"),
@@ -109,11 +111,11 @@ class ClassModel(FeatureModel):
     def fit_and_predict(self, train: Contents, targets: Array, others: Mapping[str, Contents]) -> dict[str, Array]:
         """Logits (m, num_classes), the lowest for classes without training examples."""
         first, *parts = self.features.matrices(train, list(others.values()))
-        fitted = _estimator(self.features.estimator, classifies=True).fit(first, targets)
+        fitted = _build_estimator(self.features.estimator, classifies=True).fit(first, targets)
         outputs = {}
         for name, part in zip(others, parts, strict=True):
             outputs[name] = np.full((part.shape[0], self.num_classes), -2 * MAX_LOGIT)
-            outputs[name][:, fitted.classes_.astype(int)] = _logits(fitted, part)
+            outputs[name][:, fitted.classes_.astype(int)] = _predict_logits(fitted, part)
         return outputs
 
 
@@ -127,22 +129,25 @@ class TargetModel(FeatureModel):
         """Logits of labels or numbers (m, T), from a model for each target."""
         first, *parts = self.features.matrices(train, list(others.values()))
         columns = [
-            _column(self.features.estimator, first, column, parts, has_labels=self.has_labels) for column in targets.T
+            _predict_column(self.features.estimator, first, column, parts, has_labels=self.has_labels)
+            for column in targets.T
         ]
         outputs = [np.stack(part, axis=1) for part in zip(*columns, strict=True)]
         return dict(zip(others, outputs, strict=True))
 
 
-def _column(estimator: str, train: Array, target: Array, others: list[Array], *, has_labels: bool) -> list[Array]:
+def _predict_column(
+    estimator: str, train: Array, target: Array, others: list[Array], *, has_labels: bool
+) -> list[Array]:
     """The outputs (m,) for one label or number; a constant where it has too few known values to learn from."""
     known = ~np.isnan(target)
     values = target[known]
     if len(values) < 2 or len(np.unique(values)) < 2:
         return [np.full(part.shape[0], values.mean() if len(values) else 0.0) for part in others]
-    fitted = _estimator(estimator, classifies=has_labels).fit(train[known], values)
+    fitted = _build_estimator(estimator, classifies=has_labels).fit(train[known], values)
     if not has_labels:
         return [fitted.predict(part) for part in others]
-    return [np.diff(_logits(fitted, part), axis=1)[:, 0] for part in others]
+    return [np.diff(_predict_logits(fitted, part), axis=1)[:, 0] for part in others]
 
 
 def classify_embeddings(train: Array, labels: Array, others: Array) -> Array:
@@ -153,7 +158,7 @@ def classify_embeddings(train: Array, labels: Array, others: Array) -> Array:
     return classes
 
 
-def _logits(fitted: object, part: Array) -> Array:
+def _predict_logits(fitted: object, part: Array) -> Array:
     """Logits (m, classes) of a fitted classifier of scikit-learn."""
     if hasattr(fitted, "predict_proba"):
         with np.errstate(divide="ignore"):
@@ -163,7 +168,7 @@ def _logits(fitted: object, part: Array) -> Array:
     return scores if scores.ndim == 2 else np.stack([-scores / 2, scores / 2], axis=1)
 
 
-def _estimator(name: str, *, classifies: bool):  # type: ignore[no-untyped-def]  # noqa: ANN202  (scikit-learn has no types)
+def _build_estimator(name: str, *, classifies: bool):  # type: ignore[no-untyped-def]  # noqa: ANN202  (scikit-learn has no types)
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
     from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifierCV, RidgeCV
     from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
@@ -187,7 +192,7 @@ def _estimator(name: str, *, classifies: bool):  # type: ignore[no-untyped-def] 
     return make_pipeline(MaxAbsScaler(), LogisticRegression(C=1.0, max_iter=100))
 
 
-def _tfidf(train: Contents, others: list[Contents]) -> list[Array]:
+def _weigh_words(train: Contents, others: list[Contents]) -> list[Array]:
     """Sparse matrices of words and pairs of words; of one to four characters where texts are single words or names."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -199,12 +204,12 @@ def _tfidf(train: Contents, others: list[Contents]) -> list[Array]:
     return [vectorizer.fit_transform(train), *(vectorizer.transform(part) for part in others)]
 
 
-def _each(features: Callable[..., Array], train: Contents, others: list[Contents]) -> list[Array]:
+def _describe_each(features: Callable[..., Array], train: Contents, others: list[Contents]) -> list[Array]:
     """Features of every content by itself: a matrix (n, F) of each part."""
     return [np.stack([features(content) for content in part]) for part in (train, *others)]
 
 
-def _descriptors(smiles: str) -> Array:
+def _describe_molecule(smiles: str) -> Array:
     """The fingerprint and eight descriptors (2056,): logP, mass, polar surface, donors, acceptors, bonds, rings."""
     from rdkit import Chem
     from rdkit.Chem import Crippen, Descriptors, rdMolDescriptors
@@ -223,7 +228,7 @@ def _descriptors(smiles: str) -> Array:
     return np.concatenate([fingerprint(smiles, FINGERPRINT_SIZE), np.asarray(numbers, dtype=np.float32)])
 
 
-def _gradients(picture: Array) -> Array:
+def _describe_picture(picture: Array) -> Array:
     """Histograms of oriented gradients and grey pixels of a picture (H, W) or (H, W, 3) uint8, scaled to HOG_PIXELS."""
     from PIL import Image
     from skimage.feature import hog
@@ -235,7 +240,7 @@ def _gradients(picture: Array) -> Array:
     return np.concatenate([histograms, small.ravel()]).astype(np.float32)
 
 
-def _histogram(cloud: Array) -> Array:
+def _describe_cloud(cloud: Array) -> Array:
     """Share of the points (P, 3 or more) in each of CELLS_PER_AXIS**3 cells of their bounding cube, and its extents."""
     points = cloud[:, :3]
     low, extents = points.min(axis=0), np.ptp(points, axis=0)

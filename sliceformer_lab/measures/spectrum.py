@@ -28,7 +28,7 @@ def singular_values(x: Tensor) -> Tensor:
 def stable_rank(values: Tensor) -> Tensor:
     """`|X|_F^2 / s_1^2` of singular values, (..., R) -> (...); 0 for a zero matrix."""
     energy = values.square()
-    return _ratio(energy.sum(-1), energy.amax(-1))
+    return _divide(energy.sum(-1), energy.amax(-1))
 
 
 def effective_rank(values: Tensor) -> Tensor:
@@ -37,13 +37,13 @@ def effective_rank(values: Tensor) -> Tensor:
     Source: Roy and Vetterli, The effective rank, 2007.
     """
     total = values.sum(-1, keepdim=True)
-    rank = torch.special.entr(_ratio(values, total)).sum(-1).exp()
+    rank = torch.special.entr(_divide(values, total)).sum(-1).exp()
     return torch.where(total.squeeze(-1) > 0, rank, 0.0)
 
 
 def normalised(values: Tensor) -> Tensor:
     """`s_i / s_1`, (..., R) -> (..., R); 0 for a zero matrix."""
-    return _ratio(values, values.amax(-1, keepdim=True))
+    return _divide(values, values.amax(-1, keepdim=True))
 
 
 def remove_token_mean(x: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ def token_cosine(x: Tensor) -> Tensor:
     unit = torch.nn.functional.normalize(x.double(), dim=-1, eps=torch.finfo(torch.float64).tiny)
     num_tokens = x.shape[-2]
     pairs = unit.sum(-2).square().sum(-1) - unit.square().sum((-2, -1))  # |sum u|^2 contains each pair twice and |u|^2
-    return _ratio(pairs, pairs.new_tensor(num_tokens * (num_tokens - 1))) if num_tokens > 1 else pairs * torch.nan
+    return _divide(pairs, pairs.new_tensor(num_tokens * (num_tokens - 1))) if num_tokens > 1 else pairs * torch.nan
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _ratio(part: Tensor, whole: Tensor) -> Tensor:
+def _divide(part: Tensor, whole: Tensor) -> Tensor:
     return torch.where(whole > 0, part / whole.clamp_min(torch.finfo(whole.dtype).tiny), 0.0)
 
 

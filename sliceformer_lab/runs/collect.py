@@ -127,14 +127,14 @@ class RunRecord:
         """A finite metric of a finished run; a test metric may come from the epoch that the test set selected."""
         metrics = self.summary.get("metrics", {})
         value = metrics.get(name, metrics.get(f"{name}_best_test_epoch"))
-        return _number(value) if self.status == "ok" else None
+        return _read_number(value) if self.status == "ok" else None
 
     def number(self, *path: str) -> float | None:
         """The finite number at a path in the summary, or None."""
         value: Any = self.summary
         for key in path:
             value = value.get(key) if isinstance(value, Mapping) else None
-        return _number(value)
+        return _read_number(value)
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def collect(folder: Path) -> Collection:
             sweeps.append(place)
         if SUMMARY in files:
             try:
-                found.runs.append(_read(place, name))
+                found.runs.append(_read_run(place, name))
             except RunFolderError as error:
                 found.unreadable[name] = str(error)
         elif CONFIG in files or CHILD_CONFIG in files:
@@ -192,7 +192,7 @@ def walk_runs(folder: Path) -> Iterator[tuple[Path, set[str]]]:
         folders[:] = [] if is_run else sorted(name for name in folders if not name.startswith("."))
 
 
-def _read(folder: Path, name: str) -> RunRecord:
+def _read_run(folder: Path, name: str) -> RunRecord:
     content = read_summary(folder)
     if any(key not in content for key in REQUIRED):
         raise RunFolderError(f"{folder / SUMMARY} is not the summary of a run: it lacks {', '.join(REQUIRED)}")
@@ -235,7 +235,7 @@ def moment(text: object) -> float:
         return -math.inf
 
 
-def _number(value: object) -> float | None:
+def _read_number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) else None

@@ -31,12 +31,12 @@ def commit_of(file: Path) -> str | None:
     A copy that is installed inside another repository is not tracked there.
     """
     try:
-        if not _git(file.parent, "ls-files", file.name):
+        if not _ask_git(file.parent, "ls-files", file.name):
             return None
-        commit = _git(file.parent, "rev-parse", "--short=12", "HEAD")
-        changes = [_git(file.parent, "diff", "HEAD", "--binary", "--", *CODE)]
-        top = Path(_git(file.parent, "rev-parse", "--show-toplevel"))
-        new = _git(top, "ls-files", "--others", "--exclude-standard", "-z", "--", *CODE).split("\0")
+        commit = _ask_git(file.parent, "rev-parse", "--short=12", "HEAD")
+        changes = [_ask_git(file.parent, "diff", "HEAD", "--binary", "--", *CODE)]
+        top = Path(_ask_git(file.parent, "rev-parse", "--show-toplevel"))
+        new = _ask_git(top, "ls-files", "--others", "--exclude-standard", "-z", "--", *CODE).split("\0")
         changes += [f"{name} {digest_of(top / name)}" for name in new if name]
     except (OSError, subprocess.SubprocessError):
         return None
@@ -44,7 +44,7 @@ def commit_of(file: Path) -> str | None:
     return f"{commit}-dirty-{hashlib.sha256(changed.encode()).hexdigest()[:8]}" if changed else commit
 
 
-def _git(folder: Path, *words: str) -> str:
+def _ask_git(folder: Path, *words: str) -> str:
     """What git prints about the repository of a folder. Raises OSError or SubprocessError."""
     answer = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, timeout=5, check=True)
     return answer.stdout.strip()

@@ -11,7 +11,7 @@ from sliceformer_lab.config.schema import ConfigError, locate
 
 def controls() -> tuple[str, ...]:
     """The options of the group attention whose class names "control" as the first word of its source."""
-    return _controls(conf_folders())
+    return _list_controls(conf_folders())
 
 
 def is_control(attention: str) -> bool:
@@ -20,12 +20,12 @@ def is_control(attention: str) -> bool:
 
 
 @cache
-def _controls(folders: tuple[Path, ...]) -> tuple[str, ...]:
+def _list_controls(folders: tuple[Path, ...]) -> tuple[str, ...]:
     del folders  # the names depend on them
-    return tuple(name for name in option_names("attention") if _source(name).startswith("control"))
+    return tuple(name for name in option_names("attention") if _read_source(name).startswith("control"))
 
 
-def _source(name: str) -> str:
+def _read_source(name: str) -> str:
     target = written_option("attention", name).get("_target_")  # None for a preset, which inherits it from `defaults`
     if target is None:
         return ""

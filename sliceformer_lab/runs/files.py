@@ -35,7 +35,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     """
     unfinished = path.with_name(path.name + ".unfinished")
     try:
-        with _locked(unfinished, path):
+        with _hold_temporary(unfinished, path):
             try:
                 yield unfinished
                 with unfinished.open("rb+") as file:
@@ -51,10 +51,10 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _locked(unfinished: Path, path: Path) -> Iterator[None]:
+def _hold_temporary(unfinished: Path, path: Path) -> Iterator[None]:
     """Holds an empty temporary file of `path`; one that a killed process left is taken. Raises LabError."""
     deadline = time.monotonic() + WRITE_LOCK_TIMEOUT_S
-    while (held := _lock(unfinished)) is None:
+    while (held := _lock_file(unfinished)) is None:
         if time.monotonic() > deadline:
             raise LabError(f"{path} is being written by another live process; wait for it, or choose another name")
         time.sleep(LOCK_POLL_S)
@@ -65,7 +65,7 @@ def _locked(unfinished: Path, path: Path) -> Iterator[None]:
         os.close(held)
 
 
-def _lock(file: Path) -> int | None:
+def _lock_file(file: Path) -> int | None:
     """A descriptor that locks a file, which is made if it is missing; None while another process holds it."""
     if file.is_symlink():  # it would be written through
         file.unlink()
@@ -184,7 +184,7 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Writes a whole JSON file or nothing. NaN and infinity, which JSON does not have, become null."""
-    write_text(path, json.dumps(_strict(content), indent=2, allow_nan=False) + "\n")
+    write_text(path, json.dumps(_replace_nan(content), indent=2, allow_nan=False) + "\n")
 
 
 def known_json(path: Path) -> dict[str, Any]:
@@ -196,10 +196,10 @@ def known_json(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _strict(value: Any) -> Any:
+def _replace_nan(value: Any) -> Any:
     """The value with null in place of NaN and infinity."""
     if isinstance(value, Mapping):
-        return {key: _strict(part) for key, part in value.items()}
+        return {key: _replace_nan(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_strict(part) for part in value]
+        return [_replace_nan(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -104,7 +104,7 @@ def tables(found: Collection, by: Sequence[str], metric: str | None) -> list[Tab
             f"metric={metric}: no run below {found.folder} has it; there are {', '.join(there) or 'none'}"
         )
     groups: dict[str, list[RunRecord]] = defaultdict(list)
-    keys = {run.folder: key for run in runs if (key := _key(run)) is not None}
+    keys = {run.folder: key for run in runs if (key := _group_key(run)) is not None}
     ended: dict[str, Counter[str]] = defaultdict(Counter)  # tables of the finished runs, by their data options
     for run in runs:
         if run.folder in keys:
@@ -113,7 +113,7 @@ def tables(found: Collection, by: Sequence[str], metric: str | None) -> list[Tab
         wanted = _data_options(run)
         likely = ended[wanted].most_common(1)[0][0] if wanted in ended else wanted
         groups[keys.get(run.folder, likely)].append(run)
-    made = [_table(group, found.missing, tuple(by), metric) for _, group in sorted(groups.items())]
+    made = [_build_table(group, found.missing, tuple(by), metric) for _, group in sorted(groups.items())]
     titles = Counter(table.title for table in made)
     return [replace(table, title=_distinct_title(table)) if titles[table.title] > 1 else table for table in made]
 
@@ -124,7 +124,7 @@ def _distinct_title(table: Table) -> str:
     return f"{table.title}, data {str(digest)[:8]}" if digest else table.title
 
 
-def _key(run: RunRecord) -> str | None:
+def _group_key(run: RunRecord) -> str | None:
     """The facts that the runs of one table share; None for a run that stopped before it recorded its data."""
     if not run.protocol:
         return None
@@ -134,7 +134,7 @@ def _key(run: RunRecord) -> str | None:
     if SPLIT_SEED in run.options:  # the folds of a cross-validation differ in size by an example of each class
         sizes = {"num": sum(size or 0 for size in sizes.values())} | {name: run.options.get(name) for name in SHARES}
     same |= sizes
-    return _text([run.task, run.scale, run.selection, same, run.mixed_data])
+    return _format_value([run.task, run.scale, run.selection, same, run.mixed_data])
 
 
 def _data_options(run: RunRecord) -> str:
@@ -143,10 +143,12 @@ def _data_options(run: RunRecord) -> str:
     data = {name: v for name, v in run.options.items() if name.startswith("data.") and name not in apart}
     cut = {name: v for name, v in run.options.items() if name.startswith("trainer.limit_") or name in TRIAL_OPTIONS}
     own = [run.data if "data.name" in run.options else "", digests_of(_data_sources(run))]
-    return _text([run.task, run.scale, run.selection, own, data, cut])
+    return _format_value([run.task, run.scale, run.selection, own, data, cut])
 
 
-def _table(runs: list[RunRecord], missing: Iterable[MissingRun], by: tuple[str, ...], metric: str | None) -> Table:
+def _build_table(
+    runs: list[RunRecord], missing: Iterable[MissingRun], by: tuple[str, ...], metric: str | None
+) -> Table:
     usual = _common_options(runs)
     rows = []
     for group in _groups_of_rows(runs, by):
@@ -179,7 +181,7 @@ def _table(runs: list[RunRecord], missing: Iterable[MissingRun], by: tuple[str, 
     known = {
         name: usual["", name] for name in sorted({name for row in rows for name in row.shown}) if ("", name) in usual
     }
-    return Table(_title(runs), _metric(runs, metric), by, known, tuple(rows))
+    return Table(_format_title(runs), _choose_metric(runs, metric), by, known, tuple(rows))
 
 
 def _groups_of_rows(runs: Iterable[RunRecord], by: Sequence[str]) -> list[list[RunRecord]]:
@@ -189,13 +191,13 @@ def _groups_of_rows(runs: Iterable[RunRecord], by: Sequence[str]) -> list[list[R
     """
     grouped: dict[str, list[RunRecord]] = defaultdict(list)
     for run in runs:
-        grouped[_text([run.attention, _result_options(run)])].append(run)
+        grouped[_format_value([run.attention, _result_options(run)])].append(run)
     rows: list[list[RunRecord]] = []
     latest: dict[str, list[RunRecord]] = {}  # row by the options that its runs were given
     for group in grouped.values():
         chosen = group[0].choices.difference(by)
         given = {name: value for name, value in _result_options(group[0]).items() if name not in chosen}
-        row = latest.get(key := _text([group[0].attention, sorted(chosen), given]), [])
+        row = latest.get(key := _format_value([group[0].attention, sorted(chosen), given]), [])
         if row and {run.unit[1] for run in row}.isdisjoint(run.unit[1] for run in group):
             row += group
         else:
@@ -236,8 +238,8 @@ def _common_options(found: Iterable[RunRecord]) -> dict[tuple[str, str], Any]:
     for attention, options in runs:
         for place in ((of, name) for of in ("", attention) for name in named[of]):
             value = options.get(place[1], ABSENT)
-            values[_text([value])] = value
-            counts[place][_text([value])] += 1
+            values[_format_value([value])] = value
+            counts[place][_format_value([value])] += 1
     first = {run.attention: run for run in reversed(found)} | {"": found[0]}
 
     def baseline(place: tuple[str, str], count: Counter[str]) -> str:
@@ -245,7 +247,7 @@ def _common_options(found: Iterable[RunRecord]) -> dict[tuple[str, str], Any]:
         if len(count) == 1:
             return usual
         defaults = _default_options(first[place[0]])
-        default = _text([defaults[place[1]]]) if place[1] in defaults else usual
+        default = _format_value([defaults[place[1]]]) if place[1] in defaults else usual
         return default if default in count else usual
 
     return {place: values[baseline(place, count)] for place, count in counts.items()}
@@ -279,11 +281,11 @@ def _one_per_unit(runs: Iterable[RunRecord]) -> tuple[tuple[RunRecord, ...], tup
     units: dict[Unit, list[RunRecord]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: (run.status == "ok", moment(run.started), run.name)):
         units[run.unit].append(run)
-    ordered = [units[unit] for unit in sorted(units, key=_text)]
+    ordered = [units[unit] for unit in sorted(units, key=_format_value)]
     return tuple(same[-1] for same in ordered), tuple(run for same in ordered for run in same[:-1])
 
 
-def _metric(runs: Iterable[RunRecord], metric: str | None) -> str:
+def _choose_metric(runs: Iterable[RunRecord], metric: str | None) -> str:
     """`metric`, or the metric that selected most epochs: on the test set if any run has it, else on validation."""
     if metric is not None:
         return metric
@@ -294,7 +296,7 @@ def _metric(runs: Iterable[RunRecord], metric: str | None) -> str:
     return f"test/{name}" if on_test or not monitored else f"val/{name}"
 
 
-def _title(runs: Sequence[RunRecord]) -> str:
+def _format_title(runs: Sequence[RunRecord]) -> str:
     finished = next((run for run in runs if run.protocol), None)
     if finished is None:
         data = f"{runs[0].data}, " if runs[0].data else ""
@@ -303,7 +305,7 @@ def _title(runs: Sequence[RunRecord]) -> str:
     sizes = ", ".join(
         f"{size} {part}"
         for part in ("train", "val", "test")
-        if (size := _range([run.protocol.get(f"num_{part}") or 0 for run in runs if run.protocol]))
+        if (size := _format_range([run.protocol.get(f"num_{part}") or 0 for run in runs if run.protocol]))
     )
     trial = ", a trial of a few batches" if any(finished.options.get(name) for name in TRIAL_OPTIONS) else ""
     unofficial = ", not the official set" if facts.get("official") is False else ""
@@ -314,7 +316,7 @@ def _title(runs: Sequence[RunRecord]) -> str:
     return f"{name}: {facts.get('data', 'unknown data')}{unofficial}, {sizes}{selection}{untested}{trial}{mixed}"
 
 
-def _range(sizes: Sequence[int]) -> str:
+def _format_range(sizes: Sequence[int]) -> str:
     """Such as 1,000, or 42 to 44; '' for 0."""
     low, high = min(sizes), max(sizes)
     return "" if not high else f"{low:,}" if low == high else f"{low:,} to {high:,}"
@@ -349,5 +351,5 @@ def format_option(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _text(value: Mapping[str, Any] | Sequence[Any]) -> str:
+def _format_value(value: Mapping[str, Any] | Sequence[Any]) -> str:
     return json.dumps(value, sort_keys=True, default=str)

@@ -50,9 +50,9 @@ def state_of(folder: Path, held: bool | None = None) -> JobState:
     again = record.get("again") is True
     is_ok = summary.get("status") == "ok"  # as after `resume=FOLDER` of a failed job
     if "error" in record and not again and not is_ok:  # newer than the summary of an earlier start
-        return JobState(_status(record.get("status")), error=one_line(record["error"]), record=record)
+        return JobState(_read_status(record.get("status")), error=one_line(record["error"]), record=record)
     if summary and not again:
-        status = "killed" if summary["status"] == "running" else _status(summary["status"])
+        status = "killed" if summary["status"] == "running" else _read_status(summary["status"])
         best, error = summary.get("best") or {}, one_line(summary.get("error") or "") or None
         return JobState(status, best.get("value"), best.get("metric"), error, summary.get("wall_seconds"), record)
     started = not again and ("pid" in record or (folder / CONFIG).is_file())
@@ -83,7 +83,7 @@ def claim(folder: Path, launcher: str) -> Iterator[bool]:
         try:
             yield True
         except (LabError, Interrupted) as error:
-            write_json(folder / JOB, record | _ending(error))
+            write_json(folder / JOB, record | _describe_ending(error))
             raise
         write_json(folder / JOB, record | {"ended": time.time()})
 
@@ -99,10 +99,10 @@ def working_process(folder: Path, record: Mapping[str, Any]) -> int | None:
 def refuse(folder: Path, error: Ending) -> None:
     """Records that a job is not run, and why."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / JOB, read_record(folder) | _ending(error))
+    write_json(folder / JOB, read_record(folder) | _describe_ending(error))
 
 
-def _ending(error: Ending) -> dict[str, Any]:
+def _describe_ending(error: Ending) -> dict[str, Any]:
     return {"status": error.status, "kind": type(error).__name__, "error": str(error), "ended": time.time()}
 
 
@@ -116,5 +116,5 @@ def read_record(folder: Path) -> dict[str, Any]:
     return known_json(folder / JOB)
 
 
-def _status(word: object) -> Status:
+def _read_status(word: object) -> Status:
     return word if word in get_args(Status) else "failed"  # type: ignore[return-value]

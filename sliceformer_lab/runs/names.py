@@ -62,7 +62,7 @@ def _task_folder(*, _root_: DictConfig) -> str:
 
 def benchmark_folder(outputs: str, suite: str) -> str:
     """<outputs>/benchmark/<suite>/<time>."""
-    return str(Path(outputs).expanduser() / "benchmark" / suite / _now())
+    return str(Path(outputs).expanduser() / "benchmark" / suite / _format_now())
 
 
 def existing_folder(folder: str) -> str:
@@ -127,8 +127,8 @@ def _of_this_start(parent: Path, name: str) -> str:
         folder = parent / name.format(f"slurm-{os.environ['SLURM_JOB_ID']}")
         if is_restarted() or not folder.exists():
             return str(folder)
-    return str(parent / name.format(_now()))
+    return str(parent / name.format(_format_now()))
 
 
-def _now() -> str:
+def _format_now() -> str:
     return f"{datetime.now():%Y-%m-%d_%H-%M-%S-%f}"

@@ -188,7 +188,7 @@ def compare(summary: Mapping[str, Any]) -> str | None:
     metrics = dict(summary.get("metrics") or {})
     # selection=best_test adds a suffix to the metric's name
     ours = metrics.get(cell.metric, metrics.get(f"{cell.metric}_best_test_epoch"))
-    scores = f"{cell.metric}: ours {_shown(ours)}, published {_shown(theirs.value, theirs.printed)}"
+    scores = f"{cell.metric}: ours {_format_value(ours)}, published {_format_value(theirs.value, theirs.printed)}"
     line = f"{scores} ({cell.paper} {cell.table})"
     reasons = find_obstacles(summary, theirs)
     return f"{line}, equal protocol" if not reasons else f"{line}, not comparable: {'; '.join(reasons)}"
@@ -197,7 +197,7 @@ def compare(summary: Mapping[str, Any]) -> str | None:
 def find_obstacles(summary: Mapping[str, Any], theirs: PublishedResult) -> list[str]:
     """The reasons why a run's score is not comparable with a published one; empty if it is comparable."""
     cell, run = theirs.cell, dict(summary.get("protocol") or {})
-    recipe = _protocol(cell)
+    recipe = _find_protocol(cell)
     scale = summary.get("scale") or FULL
     small = [] if scale == FULL else [f"scale={scale}: not the paper's data, lengths and steps"]
     if recipe is None:
@@ -214,14 +214,15 @@ def find_obstacles(summary: Mapping[str, Any], theirs: PublishedResult) -> list[
             run.get(f"limit_{part}") is not None for part in ("train", "val", "test")
         ),
         f"the epoch was chosen by {chosen}, the paper's by {recipe.selection}": chosen != recipe.selection,
-        f"{_length(run, unit)}, the paper {theirs_lasted}{'' if lasted else f' {unit}'}": lasted != theirs_lasted,
+        f"{_format_length(run, unit)}, the paper {theirs_lasted}{'' if lasted else f' {unit}'}": lasted
+        != theirs_lasted,
         f"sequences of {length} tokens, the paper {recipe.length}": not _same_length(length, recipe.length),
         f"{parameters} parameters, the paper {size} million": size is not None and not _same_size(parameters, size),
     }
     return [*small, *recipe.flaws, *(reason for reason, holds in reasons.items() if holds)]
 
 
-def _protocol(cell: PublishedCell) -> Protocol | None:
+def _find_protocol(cell: PublishedCell) -> Protocol | None:
     table = f"{cell.paper}/{cell.table}/{cell.task}"
     known = (protocols().get(key) for key in (f"{table}/{cell.attention}", table, cell.task))
     return next((protocol for protocol in known if protocol is not None), None)
@@ -232,7 +233,7 @@ def _same_length(length: int | None, published: int | None) -> bool:
     return published is None or (length is not None and length - published in (0, 1))
 
 
-def _length(run: Mapping[str, Any], unit: str) -> str:
+def _format_length(run: Mapping[str, Any], unit: str) -> str:
     """The length of a run, in the paper's unit if the run has it."""
     counted = [name for name in (unit, "epochs", "steps") if run.get(name) is not None]
     return f"{run[counted[0]]} {counted[0]}" if counted else f"an unknown number of {unit}"
@@ -253,5 +254,5 @@ def _same_size(parameters: int | None, millions: float) -> bool:
     return parameters is not None and abs(parameters / 1e6 - millions) <= 0.025 * millions
 
 
-def _shown(value: float | None, otherwise: str = "unknown") -> str:
+def _format_value(value: float | None, otherwise: str = "unknown") -> str:
     return otherwise if value is None else f"{value:.4f}"

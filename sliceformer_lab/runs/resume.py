@@ -30,7 +30,7 @@ def saved_task(overrides: Sequence[str]) -> list[str]:
     A task of the user is no option without the folder that holds its YAML, and the saved configuration is enough.
     """
     folders = [Path(o.partition("=")[2].strip("'\"")).expanduser() for o in overrides if o.startswith("resume=")]
-    tasks = [_names(folder, read_config(folder)).get("task") for folder in folders if (folder / CONFIG).is_file()]
+    tasks = [_read_names(folder, read_config(folder)).get("task") for folder in folders if (folder / CONFIG).is_file()]
     return [f"task={task}" for task in tasks if task in option_names("task")]
 
 
@@ -42,7 +42,7 @@ def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[
     """
     folder = Path(config["resume"]).expanduser()
     merged = saved = read_config(folder)
-    same = {f"{group}={choice}" for group, choice in _names(folder, saved).items()}
+    same = {f"{group}={choice}" for group, choice in _read_names(folder, saved).items()}
     keys = [_allowed_key(override, saved, config) for override in overrides if override not in same]
     if "paths.data" in keys and "root" in config["data"]:
         keys.append("data.root")
@@ -52,7 +52,7 @@ def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[
     return merged
 
 
-def _names(folder: Path, saved: Mapping[str, Any]) -> dict[str, Any]:
+def _read_names(folder: Path, saved: Mapping[str, Any]) -> dict[str, Any]:
     """The choices of a saved run, by group. Raises RunFolderError if its configuration has none."""
     names = saved.get("names")
     if not isinstance(names, dict):
@@ -62,7 +62,7 @@ def _names(folder: Path, saved: Mapping[str, Any]) -> dict[str, Any]:
 
 def what_differs(saved: Mapping[str, Any], config: Mapping[str, Any], node: str | None = None) -> list[str]:
     """The keys in which two configurations, or a node of both, differ; options that cannot change a result may."""
-    ours, theirs = _decisive(saved), _decisive(config)
+    ours, theirs = _keep_decisive(saved), _keep_decisive(config)
     if node is not None:
         ours, theirs = (one[node] if isinstance(one.get(node), dict) else {} for one in (ours, theirs))
     return sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))
@@ -74,10 +74,10 @@ def may_change(override: str) -> bool:
     return key in (*COMMAND_KEYS, "hydra.searchpath") or any(key == free or key.startswith(f"{free}.") for free in FREE)
 
 
-def _decisive(node: Mapping[str, Any], place: str = "") -> dict[str, Any]:
+def _keep_decisive(node: Mapping[str, Any], place: str = "") -> dict[str, Any]:
     """The parts of a configuration that can change a result."""
     return {
-        key: _decisive(value, f"{place}{key}.") if isinstance(value, Mapping) else value
+        key: _keep_decisive(value, f"{place}{key}.") if isinstance(value, Mapping) else value
         for key, value in node.items()
         if not may_change(f"{place}{key}")
     }

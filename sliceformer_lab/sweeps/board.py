@@ -42,7 +42,7 @@ class JobBoard:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live is not None:
-            self._live.update(self._summary(), refresh=True)
+            self._live.update(self._format_summary(), refresh=True)
             self._live.stop()
 
     def begin(self, job: PlannedJob) -> None:
@@ -59,7 +59,7 @@ class JobBoard:
             self._took.append(seconds)
         said = f"{state.value:.4f}" if state.value is not None else state.error or ""
         line = f"{job.name}  {state.status}  {said}  {seconds:.0f} s"
-        self._console.print(line if self._live is not None else f"{line}; {self._summary()}")
+        self._console.print(line if self._live is not None else f"{line}; {self._format_summary()}")
 
     def refresh(self) -> None:
         """Draws the table again."""
@@ -69,9 +69,11 @@ class JobBoard:
         for job, began in self._running.items():
             progress = last_progress(self._sweep.place(job) / OUTPUT)
             table.add_row(job.name, format_clock(time.monotonic() - began), *progress)
-        self._live.update(Group(table, self._summary()) if self._running else self._summary(), refresh=True)
+        self._live.update(
+            Group(table, self._format_summary()) if self._running else self._format_summary(), refresh=True
+        )
 
-    def _summary(self) -> Text:
+    def _format_summary(self) -> Text:
         total, left = len(self._sweep.jobs), len(self._left)
         text = f"{total - left} of {total} jobs have ended"
         if self._took and left:

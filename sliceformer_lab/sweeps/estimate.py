@@ -42,7 +42,7 @@ class Costs:
     def total(self, jobs: Iterable[PlannedJob]) -> Cost:
         """Seconds one after the other, and bytes; a kind that is not known costs the mean and the largest size."""
         usual = statistics.mean(seconds for seconds, _ in self.known.values()), max(s for _, s in self.known.values())
-        found = [self.known.get(_kind(job.words), usual) for job in jobs]
+        found = [self.known.get(_kind_of(job.words), usual) for job in jobs]
         return sum(seconds for seconds, _ in found), sum(size for _, size in found)
 
 
@@ -53,7 +53,7 @@ def find_costs(
 
     `measure` runs a few steps of a job; None if that says nothing here. `modules` are what the jobs import.
     """
-    unknown = {_kind(job.words): job.words for job in jobs}
+    unknown = {_kind_of(job.words): job.words for job in jobs}
     costs = _finished_costs(outputs, set(unknown))
     from_runs = len(costs)
     for kind in costs:
@@ -75,7 +75,7 @@ def estimate(
     sources = [f"{from_runs} kinds of jobs from finished runs"] if from_runs else []
     if known > from_runs:
         sources.append(f"{known - from_runs} from a few steps, without start, validation and references")
-    missing = len({_kind(job.words) for job in jobs}) - known
+    missing = len({_kind_of(job.words) for job in jobs}) - known
     sources += [f"{missing} kinds are not known"] if missing > 0 else []
     place = next(folder for folder in (outputs, *outputs.parents) if folder.exists())
     free = shutil.disk_usage(place).free
@@ -87,7 +87,7 @@ def estimate(
     ]
 
 
-def _kind(words: Sequence[str]) -> Kind:
+def _kind_of(words: Sequence[str]) -> Kind:
     """What the cost of a job follows from: its words without seeds, learning rates and where it runs."""
     own = [w for w in words if not w.startswith(("-", "hydra.")) and override_key(w) not in FREE and not may_change(w)]
     return tuple(sorted(own))
@@ -99,7 +99,7 @@ def _finished_costs(outputs: Path, wanted: set[Kind]) -> dict[Kind, Cost]:
     runs = (folder for folder, files in walk_runs(outputs) if SUMMARY in files)
     for folder in islice(runs, MAX_PAST_RUNS):
         summary = known_summary(folder)
-        kind = _kind(summary.get("command", []))
+        kind = _kind_of(summary.get("command", []))
         if summary.get("status") == "ok" and kind in wanted:
             with suppress(OSError, KeyError):
                 size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

@@ -74,7 +74,7 @@ class LocalLauncher(Launcher):
                     if queue.is_cancelled():
                         raise Interrupted("stopped by `sweep cancel`", signal.SIGTERM)
             finally:
-                _stop([process for _, process in running.values()])
+                _stop_jobs([process for _, process in running.values()])
 
     def _start(
         self, context: ForkServerContext, lifeline: Connection, queue: Queue, job: PlannedJob, place: int
@@ -82,7 +82,9 @@ class LocalLauncher(Launcher):
         variables = dict(self.variables)
         if self._gpus:
             variables["CUDA_VISIBLE_DEVICES"] = ",".join(self._gpus[place])
-        process = context.Process(target=_work, args=(queue.sweep, queue.run, job, variables, lifeline), name=job.name)
+        process = context.Process(
+            target=_run_job, args=(queue.sweep, queue.run, job, variables, lifeline), name=job.name
+        )
         with hidden_main():
             process.start()
         return process
@@ -102,7 +104,7 @@ def visible_gpus() -> list[str]:
     return [str(number) for number, line in enumerate(listed.splitlines()) if line.startswith("GPU")]
 
 
-def _stop(processes: Sequence[ForkServerProcess]) -> None:
+def _stop_jobs(processes: Sequence[ForkServerProcess]) -> None:
     """Stops the jobs that run, which save a checkpoint first."""
     number = first_signal() or signal.SIGTERM
     for process in processes:
@@ -114,7 +116,7 @@ def _stop(processes: Sequence[ForkServerProcess]) -> None:
             process.join()
 
 
-def _work(sweep: Sweep, run: RunJob, job: PlannedJob, variables: Mapping[str, str], lifeline: Connection) -> None:
+def _run_job(sweep: Sweep, run: RunJob, job: PlannedJob, variables: Mapping[str, str], lifeline: Connection) -> None:
     """What a job's process does. `lifeline` is a pipe from the process of the sweep, with which the job ends."""
     begin_job(lifeline)
     os.setpgid(0, 0)  # a Ctrl-C reaches the process of the sweep only, which stops its jobs

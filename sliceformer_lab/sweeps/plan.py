@@ -66,28 +66,28 @@ def is_sweep(words: Sequence[str], multirun: bool) -> bool:
 
 def plan_sweep(words: Sequence[str], multirun: bool) -> SweepPlan | None:
     """The sweep that the words ask for; None if it is a single run after all. Raises ConfigError."""
-    zips, skips = _contents(words, ZIP), _contents(words, SKIP)
+    zips, skips = _split_words(words, ZIP), _split_words(words, SKIP)
     words = [word for word in words if not word.startswith((ZIP, SKIP))]
     check_hydra_words(words)
-    parsed = [_parsed(word) for word in words]
+    parsed = [_parse_word(word) for word in words]
     of_root = [word for word in words if override_key(word).split(".")[0].split("/")[0] in OF_ROOT]
-    root = _composed(of_root)
+    root = _compose_words(of_root)
     choices, node = root["hydra"]["runtime"]["choices"], _sweep_node(root)
     is_run = root["hydra"]["mode"] != RunMode.MULTIRUN and choices["launcher"] == "serial" and not zips + skips
     if is_run and not multirun:
         return None
     of_jobs = [o for o in parsed if not _is_of_sweep(str(o.input_line))]
-    rows, swept = _rows(node, of_jobs), root["hydra"]["sweeper"].get("params") or {}
+    rows, swept = _choose_rows(node, of_jobs), root["hydra"]["sweeper"].get("params") or {}
     of_files = [*swept, *itertools.chain(*(rows or ())), *itertools.chain(*map(_comma_separated, node["zip"]))]
     if foreign := [word for word in of_files if override_key(word).split(".")[0].split("/")[0] in COMMAND_LINE_ONLY]:
         raise ConfigError(f"a study cannot sweep {override_key(foreign[0])}, which belongs on the command line")
     if any(override_key(word) in ("resume", "mode") for word in words):
         raise ConfigError("resume and mode belong to one run; the same command continues a sweep, without them")
-    products = _products(of_jobs, swept, rows, [*node["zip"], *zips])
+    products = _combine_words(of_jobs, swept, rows, [*node["zip"], *zips])
     kept, skipped = _without_skipped(products, [*node["skip"], *skips])
     shapes = _Shapes()
     jobs = tuple(PlannedJob(shapes.folder_name(number, words), words) for number, words in enumerate(kept))
-    folder, outputs = _folder(words, root, jobs, shapes.data)
+    folder, outputs = _choose_folder(words, root, jobs, shapes.data)
     launcher = {key: value for key, value in root["launcher"].items() if value is not None}
     modules = tuple(sorted(shapes.modules))
     study, scale = choices["study"], choices["scale"]
@@ -100,7 +100,7 @@ def study_rows(rows: Sequence[str] | None, recipes: Sequence[str] | None) -> lis
     return [*of_recipes, *(rows or ())]
 
 
-def _contents(words: Sequence[str], kind: str) -> list[str]:
+def _split_words(words: Sequence[str], kind: str) -> list[str]:
     """What is in the brackets of the words of a kind, zip( or skip(. Raises ConfigError for an open bracket."""
     found = [word for word in words if word.startswith(kind)]
     if still_open := [word for word in found if not word.endswith(")")]:
@@ -108,7 +108,7 @@ def _contents(words: Sequence[str], kind: str) -> list[str]:
     return [word[len(kind) : -1] for word in found]
 
 
-def _parsed(word: str) -> Override:
+def _parse_word(word: str) -> Override:
     try:
         return OverridesParser.create().parse_override(word)
     except HydraException as error:
@@ -117,7 +117,7 @@ def _parsed(word: str) -> Override:
         raise ConfigError(fault) from error
 
 
-def _composed(words: Sequence[str]) -> dict[str, Any]:
+def _compose_words(words: Sequence[str]) -> dict[str, Any]:
     """The composed configuration. Raises ConfigError."""
     try:
         root = compose_root(words)
@@ -144,7 +144,7 @@ def _sweep_node(root: Mapping[str, Any]) -> dict[str, Any]:
     return node
 
 
-def _rows(node: Mapping[str, Any], given: Sequence[Override]) -> list[list[str]] | None:
+def _choose_rows(node: Mapping[str, Any], given: Sequence[Override]) -> list[list[str]] | None:
     """The rows of a study that have one of the recipes and attentions of the command line; None without rows.
 
     Raises ConfigError if no row is left.
@@ -162,7 +162,7 @@ def _rows(node: Mapping[str, Any], given: Sequence[Override]) -> list[list[str]]
     return kept
 
 
-def _products(
+def _combine_words(
     given: Sequence[Override], swept: Mapping[str, Any], rows: list[list[str]] | None, zips: Sequence[str]
 ) -> list[tuple[str, ...]]:
     """The words of each job: rows x zipped options x all combinations; the last word varies fastest.
@@ -171,14 +171,14 @@ def _products(
     """
     keys = {override.key_or_group for override in given}
     factors: list[list[list[str]]] = [rows] if rows is not None else []
-    factors += [_zipped(content) for content in zips]
+    factors += [_parse_zip(content) for content in zips]
     in_zips = {override_key(word) for factor in factors for words in factor for word in words}
     if rows is not None:
         keys -= set(SELECTS_ROWS)
         given = [override for override in given if override.key_or_group not in SELECTS_ROWS]
     elif twice := sorted(in_zips & keys):
         raise ConfigError(f"{twice[0]}: given inside and outside zip(...); leave one out")
-    of_study = [_parsed(f"{key}={value}") for key, value in swept.items() if key not in keys | in_zips]
+    of_study = [_parse_word(f"{key}={value}") for key, value in swept.items() if key not in keys | in_zips]
     check_sweep_size([*of_study, *given], math.prod(map(len, factors)))
     factors += [[[word] for word in alternatives(override)] for override in [*of_study, *given]]
     jobs = [tuple(word for words in job for word in words) for job in itertools.product(*factors)]
@@ -187,14 +187,14 @@ def _products(
     return jobs
 
 
-def _zipped(content: str) -> list[list[str]]:
+def _parse_zip(content: str) -> list[list[str]]:
     """The words of each position of `KEY=[a,b], KEY=[c,d]`. Raises ConfigError unless all lists have one length."""
     columns = []
     for word in _comma_separated(content):
         key, _, values = word.partition("=")
         if not (values.startswith("[") and values.endswith("]") and values[1:-1].strip()):
             raise ConfigError(f"zip({content}): {word} should be KEY=[VALUE,VALUE]")
-        columns.append(alternatives(_parsed(f"{key}={values[1:-1]}")))
+        columns.append(alternatives(_parse_word(f"{key}={values[1:-1]}")))
     if len({len(column) for column in columns}) != 1:
         sizes = " and ".join(str(len(column)) for column in columns)
         raise ConfigError(f"zip({content}): lists of {sizes} values; give lists of one length")
@@ -210,7 +210,7 @@ def _without_skipped(
     """
     wanted = {}
     for rule in rules:
-        parsed = [_parsed(word) for word in _comma_separated(rule)]
+        parsed = [_parse_word(word) for word in _comma_separated(rule)]
         values = {o.key_or_group: o.value() for o in parsed if not o.is_sweep_override()}
         if len(values) < len(parsed) or not parsed:
             raise ConfigError(f"skip({rule}): should be KEY=VALUE or KEY=[VALUE,VALUE], separated by commas")
@@ -219,7 +219,7 @@ def _without_skipped(
         }
     kept, skipped = [], Counter(dict.fromkeys(wanted, 0))
     for words in jobs:
-        own = {o.key_or_group: str(o.value()) for o in map(_parsed, words)}
+        own = {o.key_or_group: str(o.value()) for o in map(_parse_word, words)}
         meant = [rule for rule, keys in wanted.items() if all(own.get(key) in keys[key] for key in keys)]
         if meant:
             skipped[meant[0]] += 1
@@ -261,7 +261,7 @@ class _Shapes:
         """NUMBER-TASK-ATTENTION-DIGEST. Raises ConfigError for words that cannot be composed."""
         shape = tuple(override_key(word) if is_number(word.partition("=")[2]) else word for word in words)
         if shape not in self._known:
-            root = _composed(words)
+            root = _compose_words(words)
             choices, data = root["hydra"]["runtime"]["choices"], root.get("data") or {}
             named = {key: value for key, value in data.items() if key in ("name", "file", "root") and value != "???"}
             task = task_folder(choices["task"], named if "name" in data else {})
@@ -281,7 +281,9 @@ def named_modules(node: Any) -> Iterator[str]:
             yield target.rpartition(".")[0]
 
 
-def _folder(words: Sequence[str], root: dict[str, Any], jobs: Sequence[PlannedJob], data: Sources) -> tuple[Path, Path]:
+def _choose_folder(
+    words: Sequence[str], root: dict[str, Any], jobs: Sequence[PlannedJob], data: Sources
+) -> tuple[Path, Path]:
     """The folder of the sweep, and the folder of all outputs.
 
     hydra.sweep.dir if it is given, else OUTPUTS/sweeps/STUDY-DIGEST, so that the same command finds its folder again;

@@ -22,7 +22,7 @@ def preview(plan: SweepPlan, launcher: Launcher, measure: Measure) -> Iterator[s
     left = [job for job, found in state.items() if not found.is_final]
     known = ", ".join(f"{number} {status}" for status, number in states.items() if status != "planned")
     yield f"{title} at scale {plan.scale}: {len(plan.jobs)} jobs" + (f" ({known})" if known else "")
-    yield from (f"  {key}: {', '.join(values)}" for key, values in _swept(plan.jobs).items())
+    yield from (f"  {key}: {', '.join(values)}" for key, values in _list_swept(plan.jobs).items())
     yield from (f"  left out by skip({rule}): {number} jobs" for rule, number in plan.skipped.items())
     yield f"  in {plan.folder}"
     measure_here = measure if launcher.measures else None
@@ -32,7 +32,7 @@ def preview(plan: SweepPlan, launcher: Launcher, measure: Measure) -> Iterator[s
     yield "  if it is stopped, the same command goes on and leaves finished jobs alone"
 
 
-def _swept(jobs: Sequence[PlannedJob]) -> dict[str, list[str]]:
+def _list_swept(jobs: Sequence[PlannedJob]) -> dict[str, list[str]]:
     """The keys in which jobs differ, with their values."""
     values: dict[str, dict[str, None]] = {}
     for word in (word for job in jobs for word in job.words):

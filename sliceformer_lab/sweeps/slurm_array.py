@@ -96,12 +96,12 @@ class Slurm(Launcher):
             while (job := queue.take()) is not None:
                 if in_slurm.get(job.name) in known:
                     continue
-                if data_words(job.words) not in prepared and not _prepare(queue, job):
+                if data_words(job.words) not in prepared and not _prepare_data(queue, job):
                     continue
                 prepared.add(data_words(job.words))
                 jobs.append(job)
             if jobs:
-                in_slurm |= self._submit(queue, jobs)
+                in_slurm |= self._submit_jobs(queue, jobs)
                 write_json(folder / FILES / NUMBERS, in_slurm)
         numbers = {job: in_slurm[job.name] for job in queue.sweep.jobs if job.name in in_slurm}
         print(f"{len(jobs)} jobs are queued in Slurm; `sweep status {folder}` shows how far they are", flush=True)  # noqa: T201
@@ -114,7 +114,7 @@ class Slurm(Launcher):
             raise
         return True
 
-    def _submit(self, queue: Queue, jobs: Sequence[PlannedJob]) -> dict[str, str]:
+    def _submit_jobs(self, queue: Queue, jobs: Sequence[PlannedJob]) -> dict[str, str]:
         """The number of each job in Slurm. Raises LabError if Slurm refuses them."""
         import submitit
         from submitit.core.utils import FailedJobError
@@ -219,7 +219,7 @@ def cancel_in_slurm(sweep: Path) -> list[str]:
     return sorted(listed - own)
 
 
-def _prepare(queue: Queue, job: PlannedJob) -> bool:
+def _prepare_data(queue: Queue, job: PlannedJob) -> bool:
     """Makes the data of a job ready before an array of jobs waits for them. False: they cannot be read.
 
     Then the job is refused, and the queue gives no other job with these data.

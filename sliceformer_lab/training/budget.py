@@ -79,9 +79,9 @@ def within_budget(plan: RunPlan, data: DataSpec) -> RunPlan:
         return plan
     reached: list[Model] = []
     failure: ConfigError | None = None
-    for width in _widths(plan):
+    for width in _list_widths(plan):
         try:
-            found = _nearest(width, plan, data, unit, target)
+            found = _find_nearest(width, plan, data, unit, target)
         except ConfigError as error:  # the model cannot have this width, but perhaps another
             failure = error
             continue
@@ -128,7 +128,7 @@ def _cost_with(attention: str, plan: RunPlan, data: DataSpec, unit: str) -> int:
         raise ConfigError(f"budget={plan.budget}: {error}") from error
 
 
-def _widths(plan: RunPlan) -> list[Width]:
+def _list_widths(plan: RunPlan) -> list[Width]:
     """The widths that may change, in the order in which they are tried."""
     encoder: EncoderOptions = plan.model.encoder.build()
     inner_mult = plan.plain["attention"].get("inner_mult")  # not one of a hybrid's, whose members differ
@@ -151,7 +151,7 @@ def _widths(plan: RunPlan) -> list[Width]:
     return [width for width in found if width.key == wanted]
 
 
-def _nearest(width: Width, plan: RunPlan, data: DataSpec, unit: str, target: int) -> list[Model]:
+def _find_nearest(width: Width, plan: RunPlan, data: DataSpec, unit: str, target: int) -> list[Model]:
     """The models just below and just above the target; [] if the width does not change the cost."""
 
     @cache
@@ -160,10 +160,10 @@ def _nearest(width: Width, plan: RunPlan, data: DataSpec, unit: str, target: int
 
     if cost(2 * width.start) == cost(width.start):
         return []
-    return [Model(width, steps, cost(steps)) for steps in sorted(set(_bracket(cost, target, width.start)))]
+    return [Model(width, steps, cost(steps)) for steps in sorted(set(_bracket_steps(cost, target, width.start)))]
 
 
-def _bracket(cost: Callable[[int], int], target: int, start: int) -> tuple[int, int]:
+def _bracket_steps(cost: Callable[[int], int], target: int, start: int) -> tuple[int, int]:
     """Neighbouring numbers of steps with the target between their costs; the same number twice if it lies outside."""
     high = start
     while cost(high) < target:
@@ -179,7 +179,7 @@ def model_cost(plan: RunPlan, data: DataSpec, unit: str) -> int:
 
     The model is on the meta device, unless its forward pass reads values, such as the edges of a graph.
     """
-    with _quietly():
+    with _hide_messages():
         with torch.device("meta"):
             task = build_task(plan, data).to("meta")
         if unit == "params":
@@ -191,7 +191,7 @@ def model_cost(plan: RunPlan, data: DataSpec, unit: str) -> int:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def _hide_messages() -> Iterator[None]:
     """Hides log lines and warnings, which the run repeats when it builds the model."""
     before = logging.root.manager.disable
     logging.disable(logging.INFO)

@@ -119,7 +119,7 @@ def check_compatibility(model: ModelNodes, data: DataSpec, *, passes_bias: bool,
     if model.encoder.options["position"] == "rope":
         needs.append(("encoder.position=rope rotates queries and keys", lambda kind: kind.needs_qk))
     for reason, fits in needs:
-        for kind in _kinds(model.attention):
+        for kind in _list_classes(model.attention):
             if not fits(kind):
                 able = [name for name, node in load_options("attention").items() if _all_fit(node, fits)]
                 raise ConfigError(
@@ -127,7 +127,7 @@ def check_compatibility(model: ModelNodes, data: DataSpec, *, passes_bias: bool,
                 )
 
 
-def _kinds(layers: Iterable[CheckedNode]) -> list[type[Attention]]:
+def _list_classes(layers: Iterable[CheckedNode]) -> list[type[Attention]]:
     """The attention classes of the layers, without repetition."""
     return list(dict.fromkeys(layer.target for layer in layers))
 
@@ -135,6 +135,6 @@ def _kinds(layers: Iterable[CheckedNode]) -> list[type[Attention]]:
 def _all_fit(attention: Mapping[str, Any], fits: Callable[[type[Attention]], bool]) -> bool:
     """Whether the layers of an option's node fit. False for an option of the user whose code is not allowed."""
     try:
-        return all(map(fits, _kinds(attention_nodes(attention))))
+        return all(map(fits, _list_classes(attention_nodes(attention))))
     except ConfigError:
         return False

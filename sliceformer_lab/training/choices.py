@@ -29,13 +29,13 @@ def with_choices(plan: RunPlan, data: DataModule) -> tuple[RunPlan, list[Choice]
     choices = data.choices()
     optim: OptimOptions = plan.model.optim.build()
     if optim.epochs is None and optim.steps is None:
-        choices.append(_epochs(optim, data, num_processes(plan.trainer)))
+        choices.append(_choose_epochs(optim, data, num_processes(plan.trainer)))
     if plan.trainer.precision == "auto":
-        choices.append(_precision(plan, data))
+        choices.append(_choose_precision(plan, data))
     return plan.with_options({choice.option: choice.value for choice in choices}) if choices else plan, choices
 
 
-def _epochs(optim: OptimOptions, data: DataModule, processes: int) -> Choice:
+def _choose_epochs(optim: OptimOptions, data: DataModule, processes: int) -> Choice:
     data.prepare_data()
     data.setup()
     examples, per_step = len(data.splits["train"]), data.train_batch_size * optim.accumulate * processes
@@ -50,7 +50,7 @@ def _epochs(optim: OptimOptions, data: DataModule, processes: int) -> Choice:
     return Choice("optim.epochs", epochs, f"{steps}, {limits}")
 
 
-def _precision(plan: RunPlan, data: DataModule) -> Choice:
+def _choose_precision(plan: RunPlan, data: DataModule) -> Choice:
     """bf16-mixed where the processor is fast in it and a batch's loss stays the same, else 32-true; with the reason."""
     device, value = device_of(plan.plain), "32-true"
     if device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):

@@ -67,9 +67,9 @@ class LayerHealing(Healing):
         return [weight for block in self.blocks for weight in block.parameters()]
 
     def losses(self, inputs: Inputs) -> list[Tensor]:
-        calls = _calls(self.teacher, self.originals, inputs)
+        calls = _record_calls(self.teacher, self.originals, inputs)
         return [
-            relative_error(_tensor(block(*args, **options)), target, inputs)
+            relative_error(_hidden_states(block(*args, **options)), target, inputs)
             for block, (args, options, target) in zip(self.blocks, calls, strict=True)
         ]
 
@@ -126,12 +126,12 @@ def relative_error(output: Tensor, target: Tensor, inputs: Inputs) -> Tensor:
     return F.mse_loss(output, target) / target.var()
 
 
-def _calls(teacher: nn.Module, blocks: Sequence[nn.Module], inputs: Inputs) -> list[tuple[Any, Any, Tensor]]:
+def _record_calls(teacher: nn.Module, blocks: Sequence[nn.Module], inputs: Inputs) -> list[tuple[Any, Any, Tensor]]:
     """Arguments, options and output of each block in one forward pass."""
     calls: dict[nn.Module, tuple[Any, Any, Tensor]] = {}
 
     def note(block: nn.Module, args: Any, options: Any, output: Any) -> None:
-        calls[block] = (args, options, _tensor(output))
+        calls[block] = (args, options, _hidden_states(output))
 
     handles = [block.register_forward_hook(note, with_kwargs=True) for block in blocks]
     try:
@@ -143,7 +143,7 @@ def _calls(teacher: nn.Module, blocks: Sequence[nn.Module], inputs: Inputs) -> l
     return [calls[block] for block in blocks]
 
 
-def _tensor(output: Any) -> Tensor:
+def _hidden_states(output: Any) -> Tensor:
     """The hidden states among what a block returns."""
     states: Tensor = output[0] if isinstance(output, tuple) else output
     return states

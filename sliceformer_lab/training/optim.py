@@ -107,7 +107,7 @@ class OptimOptions:
             return self._of_torch(model)
         from timm.optim import create_optimizer_v2  # type: ignore[attr-defined]  # slow to import
 
-        groups = self._groups(model)
+        groups = self._group_parameters(model)
         betas = {"betas": self.betas}
         options = {"muon": betas, "lion": betas}.get(self.optimizer, betas | {"eps": self.eps})
         built: optim.Optimizer = create_optimizer_v2(
@@ -116,7 +116,7 @@ class OptimOptions:
         return built
 
     def _of_torch(self, model: nn.Module) -> optim.Optimizer:
-        params = self._groups(model)
+        params = self._group_parameters(model)
         fused = True if all(map(_on_cpu, (p for group in params for p in group["params"]))) else None
         if self.optimizer == "sgd":  # fused=None: torch's choice, which is fast on a GPU
             return optim.SGD(params, lr=self.lr, momentum=self.betas[0], fused=fused)
@@ -130,17 +130,17 @@ class OptimOptions:
         """
         if not self.freeze:
             return
-        numbers = _layers(model)
+        numbers = _number_layers(model)
         if self.freeze > (depth := max(numbers.values()) - 1):
             raise ConfigError(f"optim.freeze={self.freeze}: the encoder has {depth} blocks; freeze at most as many")
         for name, parameter in model.named_parameters():
             if numbers[name] <= self.freeze:
                 parameter.requires_grad_(False)
 
-    def _groups(self, model: nn.Module) -> list[dict[str, Any]]:
+    def _group_parameters(self, model: nn.Module) -> list[dict[str, Any]]:
         """The trainable parameters with equal decay and rate; for Muon, also by whether it trains them."""
         tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
-        numbers = _layers(model)
+        numbers = _number_layers(model)
         top = max(numbers.values())
         groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
         for name, parameter in model.named_parameters():
@@ -183,7 +183,7 @@ class OptimOptions:
         run.
         """
         if self.max_steps is not None and self.max_steps < total_steps:
-            return self._rescaled(self.max_steps).rate_factor(self.max_steps)
+            return self._rescale(self.max_steps).rate_factor(self.max_steps)
         if self.warmup_share is not None:
             warmup = round(self.warmup_share * total_steps)
             return replace(self, warmup_share=None, warmup_steps=warmup).rate_factor(total_steps)
@@ -222,7 +222,7 @@ class OptimOptions:
         """The number of optimizer steps after which a run ends; None if it ends after `epochs`."""
         return min((steps for steps in (self.steps, self.max_steps) if steps is not None), default=None)
 
-    def _rescaled(self, length: int) -> OptimOptions:
+    def _rescale(self, length: int) -> OptimOptions:
         """The recipe for a run of `length` steps, with a warm-up of at most a tenth of them."""
         warmup = round(2 / (1 - self.betas[1])) if self.warmup_steps == "untuned" else self.warmup_steps
         share = None if self.warmup_share is None else min(self.warmup_share, 0.1)
@@ -257,7 +257,7 @@ class OptimOptions:
         return done % 1.0 if self.cycle == "official" and self.schedule == "cosine" else min(1.0, done)
 
 
-def _layers(model: nn.Module) -> dict[str, int]:
+def _number_layers(model: nn.Module) -> dict[str, int]:
     """The layer of each parameter: 0 of the embedding, 1 to the depth of the blocks, one more of all others.
 
     Attentions are among the others: pretrained weights of another model fill all but them.

@@ -24,7 +24,7 @@ def check_columns(config: Mapping[str, Any]) -> None:
         columns.pop("label_column", None)
     header, quotes = data.get("header", True), data.get("quotes", True)
     advice = "; if the first line of this CSV or TSV is a text, set data.header=false" if data.get("header") else ""
-    for path in _tables(data) if columns else ():
+    for path in _list_tables(data) if columns else ():
         place, row = next(rows_and_errors(path, header=header, quotes=quotes), ("", {}))
         if isinstance(row, DataError):
             raise row
@@ -36,7 +36,7 @@ def check_columns(config: Mapping[str, Any]) -> None:
 def check_labels(config: Mapping[str, Any]) -> None:
     """Raises DataError if the first labels of a table are measured numbers; later rows are the data module's task."""
     data = config["data"]
-    column, split, path = data.get("label_column"), data.get("split_column"), next(_tables(data), None)
+    column, split, path = data.get("label_column"), data.get("split_column"), next(_list_tables(data), None)
     if column is None or path is None:
         return
     if data.get("targets") is not None or data.get("labels_separator") is not None:
@@ -52,7 +52,7 @@ def _is_trained(row: Mapping[str, Any], split_column: str) -> bool:
     return STAGE_NAMES.get(str(row.get(str(split_column))).lower()) == "train"
 
 
-def _tables(data: Mapping[str, Any]) -> Iterator[Path]:
+def _list_tables(data: Mapping[str, Any]) -> Iterator[Path]:
     if not any(column in data for column in CONTENT_COLUMNS):
         return  # tables of series have rules of their own
     for option in TABLES:

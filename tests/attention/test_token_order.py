@@ -15,7 +15,7 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.compose import compose_job, load_option, preset_job
 from sliceformer_lab.encoder.embed import ImageEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
-from sliceformer_lab.encoder.pretrained import _resampled
+from sliceformer_lab.encoder.pretrained import _resample_positions
 from sliceformer_lab.order import TokenOrder, token_order
 from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.groups import tables
@@ -110,7 +110,7 @@ def test_pretrained_positions_stay_with_their_patches() -> None:
     table = torch.arange(1 + 16.0)[None, :, None].expand(1, 17, 8)
     for cls in (True, False):
         embedding = ImageEmbedding((8, 8), 1, 2, 8, cls=cls, order="hilbert")
-        found = _resampled(table, True, embedding)[0, :, 0].tolist()
+        found = _resample_positions(table, True, embedding)[0, :, 0].tolist()
         assert found == [0.0] * cls + (1.0 + ordered("hilbert", (4, 4))).tolist()
 
 

@@ -276,8 +276,8 @@ def test_a_checkpoint_is_used_with_no_graphs_whose_numbers_stand_for_other_value
     many = _superpixels(tmp_path / "many", numbers, numbers)
     fold = library("pyg", tmp_path / "many", dataset="MNISTSuperpixels", name=None, val_fraction=0.2)
     for data in (few, many):
-        data.check_token_ids(data.state_dict())
-    few.check_token_ids({})  # of a run of an earlier version
+        data.check_encoding(data.state_dict())
+    few.check_encoding({})  # of a run of an earlier version
     for data, state in ((few, other.state_dict()), (other, few.state_dict()), (fold, many.state_dict()), (many, {})):
         with pytest.raises(DataError, match="its features have other values than those that the checkpoint was"):
-            data.check_token_ids(state)
+            data.check_encoding(state)

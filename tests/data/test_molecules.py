@@ -318,7 +318,7 @@ def test_molecules_without_rdkit_end_with_the_sentence_that_names_it(
     processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "rdkit", None)  # as if it were not installed
-    smiles._rdkit.cache_clear()
+    smiles._import_rdkit.cache_clear()
     base._time_limited.cache_clear()  # a process that imported it may be left from another test
     try:
         with pytest.raises(DataError, match=r"reading SMILES needs RDKit: pip install 'sliceformer-lab\[graph\]'"):
@@ -343,13 +343,13 @@ def held_by_c_code(smiles: str, most_atoms: int) -> Any:
 
 def test_the_rings_of_a_molecule_that_is_too_large_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[bool] = []
-    read = smiles._rdkit().MolFromSmiles
+    read = smiles._import_rdkit().MolFromSmiles
 
     def counted(text: str, sanitize: bool = True) -> Any:
         parsed.append(sanitize)
         return read(text, sanitize=sanitize)
 
-    monkeypatch.setattr(smiles._rdkit(), "MolFromSmiles", counted)
+    monkeypatch.setattr(smiles._import_rdkit(), "MolFromSmiles", counted)
     with pytest.raises(smiles.TooManyAtomsError):
         molecule("C1CCCC1[H]", 4)
     assert parsed == [False]

@@ -11,7 +11,7 @@ import pytest
 from support.run_folders import write_run, write_runs
 
 from sliceformer_lab.commands.report.report_options import ReportOptions
-from sliceformer_lab.commands.report.write_report import run
+from sliceformer_lab.commands.report.write_report import write_report
 from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.files import write_text
 
@@ -54,7 +54,7 @@ def test_each_malformed_summary_is_a_line_of_the_report(tmp_path: Path) -> None:
         write_text(folder / name / "summary.json", text)
     found = collect(folder)
     assert len(found.runs) == 3 and len(found.unreadable) == len(FAULTS) + len(BROKEN)
-    run(ReportOptions(folder=str(folder), figures=False), tmp_path / "report")
+    write_report(ReportOptions(folder=str(folder), figures=False), tmp_path / "report")
     for name in ("report.md", "report.html"):
         text = (tmp_path / "report" / name).read_text()
         assert all(bad in text for bad in found.unreadable)

@@ -35,7 +35,7 @@ PHASES: dict[str, tuple[Any, str]] = {
     "ending": (ImageClassification, "on_train_end"),
     "testing": (ImageClassification, "test_step"),
     "drawing": (plots, "plot_curves"),
-    "fitting a reference": (references, "_fitted"),
+    "fitting a reference": (references, "_fit_model"),
 }
 
 

@@ -47,7 +47,7 @@ def test_reference_is_scored_like_a_run_and_computed_once(tmp_path: Path, monkey
     assert constant["metrics"]["test/accuracy"] == pytest.approx(float((targets == commonest).float().mean()))
     assert simple["name"] == "HOG + support vectors" and simple["metrics"]["test/accuracy"] > 0.95
     assert simple["metrics"].keys() == constant["metrics"].keys() and simple["num_train"] == 600
-    monkeypatch.setattr(module, "_fitted", None)  # a second fit would fail
+    monkeypatch.setattr(module, "_fit_model", None)  # a second fit would fail
     assert references(*digits(tmp_path), LONG)[1] == simple
     assert "skipped" in references(*digits(tmp_path, "data.split_seed=1"), LONG)[1]  # another split is another fit
     fewer = {split: {name: each[:64] for name, each in parts.items()} for split, parts in arguments[3].items()}
@@ -79,7 +79,7 @@ def test_each_reference_has_half_a_minute_or_a_tenth_of_the_run(
         return {"name": model.name, "skipped": "not now"}
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_fitted", fitted)
+        patch.setattr(module, "_fit_model", fitted)
         two = [ClassModel(features, 10) for features in classifiers_of("smiles", 10)]
         patch.setattr(type(arguments[2]), "simple_models", lambda *_: two)
         references(*arguments, 1.0)

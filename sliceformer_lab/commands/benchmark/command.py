@@ -22,11 +22,11 @@ def job(cfg: DictConfig, folder: Path) -> None:
         raise ConfigError("logger: a benchmark is sent to W&B only; write logger=wandb, or leave it out")
     threads = str(options.threads)
     with env_override({"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}):  # read when torch is imported
-        from sliceformer_lab.commands.benchmark.run_suite import run, send_results_of
+        from sliceformer_lab.commands.benchmark.run_suite import run_benchmark, send_results_of
 
         if logger:
             check_node(logger, "logger")
-        run(options, folder)
+        run_benchmark(options, folder)
     if logger:
         send_results_of(folder, logger)
 

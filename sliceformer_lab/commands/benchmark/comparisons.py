@@ -90,27 +90,27 @@ class SpeedComparison:
 def comparisons(options: BenchmarkOptions) -> list[SpeedComparison]:
     """The comparisons of a suite. Raises ConfigError for an attention whose options do not fit."""
     if options.suite == "layers":
-        return [_layer(options, tokens) for tokens in options.sizes or LAYER_SHAPES]
+        return [_compare_layers(options, tokens) for tokens in options.sizes or LAYER_SHAPES]
     sizes = [(tokens, size) for tokens in options.sizes or OPERATOR_SHAPES for size in GROUP_SIZES[options.device]]
-    return [_operator(options, tokens, size) for tokens, size in sizes if size is None or tokens % size == 0]
+    return [_compare_operators(options, tokens, size) for tokens, size in sizes if size is None or tokens % size == 0]
 
 
-def _operator(options: BenchmarkOptions, tokens: int, group_size: int | None) -> SpeedComparison:
+def _compare_operators(options: BenchmarkOptions, tokens: int, group_size: int | None) -> SpeedComparison:
     """The permutation alone: a complete sort against Sliceformer's published code, others against CSP's."""
-    batch, channels = _shape(OPERATOR_SHAPES, tokens, options)
+    batch, channels = _choose_shape(OPERATOR_SHAPES, tokens, options)
     size = tokens if group_size is None else group_size
     title = "complete" if group_size is None else f"G={group_size}"
     workload = Workload(f"operator {title}", "operator", tokens, batch, channels, group_size=size)
     published = Variant("published_csp")
     against = Variant("published_sliceformer") if group_size is None else published
-    ways = ("reference", *_backends(options)) if options.device == "cpu" else _backends(options)
+    ways = ("reference", *_list_backends(options)) if options.device == "cpu" else _list_backends(options)
     ours = [Variant("shift_sort", way, backend=way) for way in ways]
     return SpeedComparison(workload, tuple(dict.fromkeys((against, published, *ours, Variant("copy")))), against)
 
 
-def _layer(options: BenchmarkOptions, tokens: int) -> SpeedComparison:
+def _compare_layers(options: BenchmarkOptions, tokens: int) -> SpeedComparison:
     """The named attentions, in all implementations, against fused softmax attention."""
-    batch, channels = _shape(LAYER_SHAPES, tokens, options)
+    batch, channels = _choose_shape(LAYER_SHAPES, tokens, options)
     name = "padded layer" if options.padded else "layer"
     workload = Workload(name, "layer", tokens, batch, channels, padded=options.padded)
     usual = PADDED_ATTENTIONS if options.padded else LAYER_ATTENTIONS
@@ -129,21 +129,21 @@ def variants(name: str, options: BenchmarkOptions) -> list[Variant]:
     names = sorted([*option_names("attention"), *PEERS])
     if name not in names:
         raise ConfigError(no_such_option("attentions", name, names))
-    node = _node(PEERS[name]) if name in PEERS else _option(name)
+    node = _node(PEERS[name]) if name in PEERS else _load_attention(name)
     kinds = [layer.target for layer in attention_nodes(node)]
     if options.padded and not all(kind.accepts_padding for kind in kinds):
         raise ConfigError(f"attentions: {name} accepts no padding; leave it out, or set padded=false")
     if not any(issubclass(kind, PermutationAttention) for kind in kinds):
         return [Variant(name, node=node)]
-    return [Variant(name, way, node, backend=way) for way in _backends(options)]
+    return [Variant(name, way, node, backend=way) for way in _list_backends(options)]
 
 
 @cache  # composing is slow, and every length needs it
-def _option(name: str) -> dict[str, Any]:
+def _load_attention(name: str) -> dict[str, Any]:
     return load_option("attention", name)
 
 
-def _backends(options: BenchmarkOptions) -> list[str]:
+def _list_backends(options: BenchmarkOptions) -> list[str]:
     """The backends to compare on the device: plain torch, and our kernel if this machine has it."""
     names = ("plain", CUSTOM[options.device])
     return [name for name in names if name in available_backends()]
@@ -153,7 +153,7 @@ def _node(cls: type) -> dict[str, str]:
     return {"_target_": f"{cls.__module__}.{cls.__name__}"}
 
 
-def _shape(shapes: Shapes, tokens: int, options: BenchmarkOptions) -> tuple[int, int]:
+def _choose_shape(shapes: Shapes, tokens: int, options: BenchmarkOptions) -> tuple[int, int]:
     """Samples and channels at this length: those of the next smaller length in `shapes`, or of the first."""
     if options.device == "cuda":
         shapes = {64: (max(1, CUDA_TOKENS // tokens), 512)}

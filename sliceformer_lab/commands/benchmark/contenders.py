@@ -45,19 +45,19 @@ class Contender:
 
     def infer(self) -> Tensor:
         """A forward pass without gradients."""
-        with torch.no_grad(), self._backend():
+        with torch.no_grad(), self._select_backend():
             return self.function(*self.inputs)
 
     def forward(self) -> Tensor:
         """A forward pass with gradients."""
-        with self._backend():
+        with self._select_backend():
             return self.function(*self.inputs)
 
     def train(self) -> None:
         """A forward and a backward pass from empty gradients."""
         for leaf in (*self.inputs, *self.parameters()):
             leaf.grad = None
-        with self._backend():
+        with self._select_backend():
             y = self.function(*self.inputs)
             if self.grad is None:
                 self.grad = torch.randn_like(y)
@@ -65,7 +65,7 @@ class Contender:
 
     def first_sample(self) -> Tensor:
         """An uncompiled forward pass of one sample, for counting operations."""
-        with torch.no_grad(), self._backend():
+        with torch.no_grad(), self._select_backend():
             return (self.counted or self.function)(*(tensor[:1] for tensor in self.inputs))
 
     def parameters(self) -> list[nn.Parameter]:
@@ -77,14 +77,14 @@ class Contender:
         buffers = [] if self.module is None else self.module.buffers()
         return [*self.fixed, *self.parameters(), *buffers]
 
-    def _backend(self) -> AbstractContextManager[None]:
+    def _select_backend(self) -> AbstractContextManager[None]:
         return nullcontext() if self.backend is None else use_backend(self.backend)
 
 
 def build(variant: Variant, workload: Workload, options: BenchmarkOptions) -> Contender:
     """The variant with weights and inputs from seed 0."""
     torch.manual_seed(0)
-    contender = (_operator if workload.kind == "operator" else _layer)(variant, workload, options)
+    contender = (_build_operator if workload.kind == "operator" else _build_layer)(variant, workload, options)
     contender.backend = variant.backend
     contender.counted = contender.function
     if options.compile:
@@ -93,14 +93,14 @@ def build(variant: Variant, workload: Workload, options: BenchmarkOptions) -> Co
     return contender
 
 
-def _tokens(workload: Workload, options: BenchmarkOptions, *, train: bool = True) -> Tensor:
+def _draw_tokens(workload: Workload, options: BenchmarkOptions, *, train: bool = True) -> Tensor:
     shape = (workload.batch, workload.tokens, workload.channels)
     x = torch.randn(shape, device=options.device)  # a CPU would take seconds
     x = x.to(getattr(torch, options.dtype))
     return x.requires_grad_(train)
 
 
-def _operator(variant: Variant, workload: Workload, options: BenchmarkOptions) -> Contender:
+def _build_operator(variant: Variant, workload: Workload, options: BenchmarkOptions) -> Contender:
     size = workload.group_size or workload.tokens
     is_complete = size == workload.tokens
     steps = torch.tensor(shift_steps("linear_window", workload.channels, workload.tokens))  # of the published code
@@ -112,21 +112,21 @@ def _operator(variant: Variant, workload: Workload, options: BenchmarkOptions) -
         "published_sliceformer": published_sort,
         "copy": torch.clone,
     }
-    return Contender(functions[variant.method], (_tokens(workload, options),), fixed=(steps, index))
+    return Contender(functions[variant.method], (_draw_tokens(workload, options),), fixed=(steps, index))
 
 
-def _layer(variant: Variant, workload: Workload, options: BenchmarkOptions) -> Contender:
+def _build_layer(variant: Variant, workload: Workload, options: BenchmarkOptions) -> Contender:
     spec = LayerSpec(dim=workload.channels, num_heads=workload.heads, max_len=workload.tokens)
     layer = build_layer(variant.node or {}, spec).to(options.device, getattr(torch, options.dtype))
-    x = _tokens(workload, options, train=False)
+    x = _draw_tokens(workload, options, train=False)
     if not workload.padded:
         return Contender(layer, (x,), layer)
-    padding = _padding(workload).to(options.device)
+    padding = _draw_padding(workload).to(options.device)
     padded: Function = lambda x, lengths, mask: layer(x, Padding(lengths, mask))  # noqa: E731
     return Contender(padded, (x, padding.lengths, padding.mask), layer)
 
 
-def _padding(workload: Workload) -> Padding:
+def _draw_padding(workload: Workload) -> Padding:
     """Lengths between a quarter and all of the tokens, the same for every variant; the first sample is full."""
     generator = torch.Generator().manual_seed(0)
     shortest = -(-workload.tokens // 4)

@@ -34,11 +34,11 @@ def run_contest(comparison: SpeedComparison, options: BenchmarkOptions) -> list[
             if row.mode == mode and row.name in times:
                 row.rounds = times[row.name]
                 row.seconds, row.seconds_q1, row.seconds_q3 = quartiles(row.rounds)
-                row.bytes_per_second = _bandwidth(row, row.seconds)
+                row.bytes_per_second = _compute_bandwidth(row, row.seconds)
     return rows
 
 
-def _bandwidth(row: SpeedRow, seconds: float) -> float | None:
+def _compute_bandwidth(row: SpeedRow, seconds: float) -> float | None:
     """Bytes a second of an operator that reads and writes each value once; None for all else."""
     if (row.kind, row.mode) != ("operator", "inference"):
         return None
@@ -63,7 +63,7 @@ def _measure_all_but_time(
     rows = blank_rows(comparison, options, variant)
     try:
         contender = build(variant, comparison.workload, options)
-        facts = _facts(contender, variant, comparison, options)
+        facts = _collect_facts(contender, variant, comparison, options)
     except Exception as error:
         return [(failed(row, error), None) for row in rows.values()]
     entries: list[tuple[SpeedRow, Contender | None]] = []
@@ -78,7 +78,7 @@ def _measure_all_but_time(
     return entries
 
 
-def _facts(
+def _collect_facts(
     contender: Contender, variant: Variant, comparison: SpeedComparison, options: BenchmarkOptions
 ) -> dict[str, Any]:
     """Columns that all modes share: engine, sizes, operations, and whether an operator's values are correct."""
@@ -86,7 +86,7 @@ def _facts(
     names = operations(contender.first_sample)
     cost = count_cost(contender.first_sample)
     facts: dict[str, Any] = {
-        "engine": _engine(names, contender, options),
+        "engine": _find_engine(names, contender, options),
         "softmax_kernel": _softmax_kernel(names),
         "parameters": sum(parameter.numel() for parameter in contender.parameters()),
     }
@@ -98,7 +98,7 @@ def _facts(
     return facts
 
 
-def _engine(names: set[str], contender: Contender, options: BenchmarkOptions) -> Engine:
+def _find_engine(names: set[str], contender: Contender, options: BenchmarkOptions) -> Engine:
     """The engine, from the operations that a call dispatches."""
     if contender.backend in CUSTOM.values() and "sliceformer_lab::shift_sort" in names:
         return "custom"

@@ -21,7 +21,7 @@ CPU_FLAGS = ("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_b
 
 def machine(options: BenchmarkOptions) -> dict[str, Any]:
     """Processor, flags, load, accelerator, versions, threads, instruction set, backends and commit."""
-    cpuinfo = _cpuinfo()
+    cpuinfo = _read_cpuinfo()
     flags = (cpuinfo.get("flags") or cpuinfo.get("Features") or "").split()
     cuda = options.device == "cuda"
     return {
@@ -54,7 +54,7 @@ def describe_machine(facts: dict[str, Any]) -> str:
     )
 
 
-def _cpuinfo() -> dict[str, str]:
+def _read_cpuinfo() -> dict[str, str]:
     """The first processor in /proc/cpuinfo; empty without that file."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text(encoding="utf-8").partition("\n\n")[0].splitlines() if file.exists() else []

@@ -32,7 +32,7 @@ WIDTH = 150  # characters of printed tables in files and pipes
 log = logging.getLogger(__name__)
 
 
-def run(options: BenchmarkOptions, folder: Path) -> list[SpeedRow]:
+def run_benchmark(options: BenchmarkOptions, folder: Path) -> list[SpeedRow]:
     """Measure a suite and write results.csv and results.json into `folder`. Raises LabError."""
     if options.device == "cuda" and not torch.cuda.is_available():
         raise LabError("device=cuda: torch finds no GPU on this machine; use device=cpu")
@@ -40,10 +40,10 @@ def run(options: BenchmarkOptions, folder: Path) -> list[SpeedRow]:
     facts = machine(options)
     rows: list[SpeedRow] = []
     for number, comparison in enumerate(all_comparisons, 1):
-        log.info(f"{number}/{len(all_comparisons)}  {_title(comparison)}")
-        rows += _measure(comparison, options)
+        log.info(f"{number}/{len(all_comparisons)}  {_format_title(comparison)}")
+        rows += _measure_comparison(comparison, options)
         set_ratios(rows)
-        _write(folder, options, facts, rows)
+        _write_results(folder, options, facts, rows)
     console = table_console(WIDTH)
     print_speed_tables(console, rows)
     console.print(describe_machine(facts), markup=False)
@@ -76,7 +76,7 @@ def send_results_of(folder: Path, logger: Mapping[str, Any]) -> None:
     Observer("sending the benchmark to W&B").run(send)
 
 
-def _measure(comparison: SpeedComparison, options: BenchmarkOptions) -> list[SpeedRow]:
+def _measure_comparison(comparison: SpeedComparison, options: BenchmarkOptions) -> list[SpeedRow]:
     """The rows of a comparison; if its process died, or a GPU was full of all variants together, rows that say so."""
     try:
         rows: list[SpeedRow] = in_child(run_contest, comparison, options, limited=options.device == "cpu")
@@ -89,7 +89,7 @@ def _measure(comparison: SpeedComparison, options: BenchmarkOptions) -> list[Spe
     return rows
 
 
-def _write(folder: Path, options: BenchmarkOptions, facts: dict[str, object], rows: list[SpeedRow]) -> None:
+def _write_results(folder: Path, options: BenchmarkOptions, facts: dict[str, object], rows: list[SpeedRow]) -> None:
     """Write results.csv and results.json after each comparison, so that a stopped run keeps its rows."""
     folder.mkdir(parents=True, exist_ok=True)
     records = [asdict(row) for row in rows]
@@ -97,7 +97,7 @@ def _write(folder: Path, options: BenchmarkOptions, facts: dict[str, object], ro
     write_json(folder / RESULTS, {"options": asdict(options), "machine": facts, "rows": records})
 
 
-def _title(comparison: SpeedComparison) -> str:
+def _format_title(comparison: SpeedComparison) -> str:
     work = comparison.workload
     names = ", ".join(variant.name for variant in comparison.variants)
     return f"{work.name}, {work.batch} x {work.tokens} x {work.channels}: {names}"

@@ -16,14 +16,14 @@ def print_speed_tables(console: Console, rows: Sequence[SpeedRow]) -> None:
     """Print all tables of a suite."""
     for workload in dict.fromkeys(row.workload for row in rows):
         here = [row for row in rows if row.workload == workload]
-        _show(console, _times_of(here))
-        _show(console, _costs_of(here))
+        _print_table(console, _times_of(here))
+        _print_table(console, _costs_of(here))
     for failed in (row for row in rows if row.status != "ok"):
         passes = PASSES[failed.mode]
         console.print(f"{failed.status}: {failed.workload}, N={failed.tokens}, {failed.name}, {passes}: {failed.note}")
 
 
-def _show(console: Console, table: Table) -> None:
+def _print_table(console: Console, table: Table) -> None:
     """Print a table with its title above it, unwrapped."""
     console.print(f"\n{table.title}", style="bold", markup=False, soft_wrap=True)
     table.title = None
@@ -44,7 +44,7 @@ def _times_of(rows: Sequence[SpeedRow]) -> Table:
         for both in _variants_at(place, rows):
             first = next(iter(both.values()))
             wrong = " WRONG VALUES" if first.equal is False else ""
-            cells = [cell for mode in modes for cell in _times(both[mode])]
+            cells = [cell for mode in modes for cell in _format_times(both[mode])]
             engine = f"{first.engine or ''} {first.softmax_kernel}".strip()
             table.add_row(*map(str, place), first.name + wrong, engine, *cells)
         table.add_section()
@@ -61,12 +61,12 @@ def _costs_of(rows: Sequence[SpeedRow]) -> Table:
     for place in _places(rows):
         for both in _variants_at(place, rows):
             last = list(both.values())[-1]
-            peaks = [_scaled(both[mode].peak_bytes) if mode in both else "" for mode in PASSES]
+            peaks = [_format_millions(both[mode].peak_bytes) if mode in both else "" for mode in PASSES]
             counts = (last.parameters, last.multiply_adds, last.comparisons, last.moves)
             saved = _format_number(last.saved_bytes_per_element)
             speeds = [row.bytes_per_second / 1e9 for row in both.values() if row.bytes_per_second]
             bandwidth = _format_number(speeds[0] if speeds else None)
-            table.add_row(*map(str, place), last.name, *peaks, saved, bandwidth, *map(_scaled, counts))
+            table.add_row(*map(str, place), last.name, *peaks, saved, bandwidth, *map(_format_millions, counts))
         table.add_section()
     return table
 
@@ -82,7 +82,7 @@ def _variants_at(place: tuple[int, int, int], rows: Sequence[SpeedRow]) -> Itera
         yield {row.mode: row for row in here if row.name == name}
 
 
-def _times(row: SpeedRow) -> tuple[str, str]:
+def _format_times(row: SpeedRow) -> tuple[str, str]:
     if row.seconds is None:
         return row.status.upper(), ""
     if row.ratio is None:
@@ -95,6 +95,6 @@ def _format_number(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
 
 
-def _scaled(count: int | None) -> str:
+def _format_millions(count: int | None) -> str:
     """In millions."""
     return "" if count is None else f"{count / 1e6:.4g}"

@@ -18,9 +18,9 @@ def job(cfg: DictConfig, folder: Path) -> None:
     name = str(HydraConfig.get().runtime.choices["attention"])
     node = resolve_options(cfg)["attention"]
     check_node(node, "attention")
-    from sliceformer_lab.commands.check.run_checks import run
+    from sliceformer_lab.commands.check.run_checks import check_contract
 
-    run(name, node)
+    check_contract(name, node)
 
 
 COMMAND = Command(

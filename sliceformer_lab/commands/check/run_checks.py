@@ -19,14 +19,14 @@ from sliceformer_lab.errors import LabError
 YAML_RULE = "The YAML gives a value to every option of the constructor."
 
 
-def run(name: str, node: Mapping[str, Any]) -> None:
+def check_contract(name: str, node: Mapping[str, Any]) -> None:
     """Prints each rule of the contract with `ok` or what breaks it. Raises LabError if one is broken."""
     kinds = list(dict.fromkeys(layer.target for layer in attention_nodes(node)))
     missing = sorted(set(schema(check_node(node, "attention").target)) - set(node))
     faults = {YAML_RULE: f"it lacks {', '.join(missing)}" if missing else None}
     for check in CHECKS:
         faults[str(inspect.getdoc(check)).splitlines()[0]] = broken_rule(check, node)
-    table = Table("rule", "", title=f"{name}: {', '.join(map(_described, kinds))}", title_justify="left")
+    table = Table("rule", "", title=f"{name}: {', '.join(map(_describe_class, kinds))}", title_justify="left")
     for rule, fault in faults.items():
         table.add_row(rule, "ok" if fault is None else Text(f"BROKEN: {fault}", style="red"))
     table_console(140).print(table)
@@ -35,6 +35,6 @@ def run(name: str, node: Mapping[str, Any]) -> None:
         raise LabError(f"attention={name} breaks {broken} of {len(faults)} rules")
 
 
-def _described(kind: type[Attention]) -> str:
+def _describe_class(kind: type[Attention]) -> str:
     """The class, its file, and its cost."""
     return f"{kind.__qualname__} in {inspect.getfile(kind)}, {getattr(kind, 'complexity', 'no complexity given')}"

@@ -40,9 +40,9 @@ def comparison_command(
         del folder  # it is the option of this name
         options = command_options(cfg, CompareOptions, word, except_node="launcher")
         check_attentions(name for name in options.names if name not in VARIANTS)
-        from sliceformer_lab.commands.compare.steps import run
+        from sliceformer_lab.commands.compare.steps import run_comparison
 
-        run(word, options, launcher_node(cfg).build())
+        run_comparison(word, options, launcher_node(cfg).build())
 
     return Command(
         word=word,

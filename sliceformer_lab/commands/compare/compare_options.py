@@ -110,14 +110,14 @@ def repeat_command(word: str, names: Mapping[str, Sequence[str]], options: Searc
     words = [
         *(f"{key}={','.join(given)}" for key, given in names.items() if given),
         *(word for word in options.words if not word.startswith("paths.")),
-        *(f"{key}={_word(value)}" for key, value in chosen.items() if key not in RENAMED and value is not False),
+        *(f"{key}={_format_word(value)}" for key, value in chosen.items() if key not in RENAMED and value is not False),
     ]
     return f"python -m sliceformer_lab {word} {' '.join(map(shlex.quote, words))}"
 
 
-def _word(value: object) -> str:
+def _format_word(value: object) -> str:
     if isinstance(value, tuple):
-        return f"[{','.join(map(_word, value))}]"
+        return f"[{','.join(map(_format_word, value))}]"
     if isinstance(value, float):
         return f"{value:g}"
     return "null" if value is None else "true" if value is True else str(value)

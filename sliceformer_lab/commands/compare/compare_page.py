@@ -125,7 +125,7 @@ def markdown(found: Comparison) -> str:
         markdown_table(*rate_table(found)),
         "\n".join(f"- {line}" for line in page_notes(found)),
     ]
-    if lost := dict.fromkeys(_failures(found)):
+    if lost := dict.fromkeys(_list_failures(found)):
         parts += ["## What did not run", "\n".join(lost)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -137,8 +137,8 @@ def protocol(found: Comparison) -> Iterator[str]:
     trials = f"{len(points.points)} {'learning rates' if points.random is None else 'random points'}"
     yield (
         f"Declared on {declared['time']} (digest {declared['digest']}), before the first run: {len(options.others)} "
-        f"comparisons of {options.subject}, margin {_margin(found)}. Every row that learns tried the same {trials}, "
-        f"the recipe's own among them, with the seeds {', '.join(map(str, options.tuning_seeds))}, at "
+        f"comparisons of {options.subject}, margin {_format_margin(found)}. Every row that learns tried the same "
+        f"{trials}, the recipe's own among them, with the seeds {', '.join(map(str, options.tuning_seeds))}, at "
         f"{AXIS_NAMES[options.axes[0]]} and scored on validation; where these disagree, seed {options.deciding_seed} "
         "decides. The best mean wins, and a tie goes to the recipe's own rate. A run that diverged counts as chance; a "
         "row that is not above the constant predictor at any rate is not compared. No trial scored the test set. The "
@@ -172,7 +172,7 @@ def which_p(outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def _margin(found: Comparison) -> str:
+def _format_margin(found: Comparison) -> str:
     margin = found.margin
     if margin.share is not None:
         return f"{margin.share:.0%} of the other row's {unit(found.metric)}"
@@ -220,7 +220,7 @@ def command_of(found: Comparison) -> str:
     return repeat_command(found.word, {"attention": [options.subject], "against": options.others}, options)
 
 
-def _failures(found: Comparison) -> Iterator[str]:
+def _list_failures(found: Comparison) -> Iterator[str]:
     """A line for each row that takes no part and each diverged run."""
     yield from (f"- {name} takes no part: {reason}" for name, reason in found.refused.items())
     for row in found.rows:

@@ -61,21 +61,21 @@ class ComparedRow:
 
     def trial(self, point: Point, seed: int, sizes: Sequence[str] | None = None) -> PlannedJob:
         """A run that tries a point, with these sizes or those of the first axis; it does not score the test set."""
-        sizes = self._sizes(self.options.axes[0]) if sizes is None else sizes
+        sizes = self._size_words(self.options.axes[0]) if sizes is None else sizes
         words = (*self.words, *sizes, OF_TRIALS, f"seed={seed}", *point.words(self.plan.plain["optim"]))
-        return self._job("trial", words, seed)
+        return self._build_job("trial", words, seed)
 
     def reporting(self, axis: Axis, point: Point | None, seed: int) -> PlannedJob:
         """A run that scores the chosen point with a reporting seed; None: the recipe's own values."""
         split = (f"data.split_seed={seed - FIRST_SEED}",) if self.options.splits else ()
         tuned = () if point is None else point.words(self.plan.plain["optim"])
-        return self._job("report", (*self.words, *self._sizes(axis), *split, f"seed={seed}", *tuned), seed)
+        return self._build_job("report", (*self.words, *self._size_words(axis), *split, f"seed={seed}", *tuned), seed)
 
-    def _sizes(self, axis: Axis) -> tuple[str, ...]:
+    def _size_words(self, axis: Axis) -> tuple[str, ...]:
         """The words of an axis, or of another one where this row cannot meet it."""
         return self.axis_words.get(axis, next(iter(self.axis_words.values()), ()))
 
-    def _job(self, kind: str, words: Sequence[str], seed: int) -> PlannedJob:
+    def _build_job(self, kind: str, words: Sequence[str], seed: int) -> PlannedJob:
         """A job whose name depends on its words: equal runs of two axes are one run."""
         known = short_digest(" ".join(word for word in words if not word.startswith("paths.")))
         return PlannedJob(f"{kind}-{self.name}-{known}-seed{seed}", tuple(words))

@@ -57,7 +57,7 @@ def row_table(found: Comparison, result: AxisResult) -> Rows:
         best = found.tuning.chosen[name]
         words = " ".join(best.point.words(row.plan.plain["optim"])) if best else "every trial diverged"
         sizes = " ".join(row.axis_words.get("params", ()) if result.axis == "params" else ())
-        entry = [name, number(result.mean(name), metric), str(len(scores)), _parameters(found, result, name)]
+        entry = [name, number(result.mean(name), metric), str(len(scores)), _format_parameters(found, result, name)]
         entry.append(f"{words} {sizes}".strip() if found.tuning.learned[name] else "did not learn")
         if untuned:
             own, lost = found.untuned_scores(row)
@@ -73,7 +73,7 @@ def row_table(found: Comparison, result: AxisResult) -> Rows:
     return [head, *rows]
 
 
-def _parameters(found: Comparison, result: AxisResult, name: str) -> str:
+def _format_parameters(found: Comparison, result: AxisResult, name: str) -> str:
     """The parameters of a row, and how far they are from those of the model with mha."""
     counts = [run.number("parameters") for run in result.runs[name].values()]
     count = next((count for count in counts if count is not None), None)  # a run that diverged may have none

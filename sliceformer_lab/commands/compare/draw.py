@@ -30,11 +30,11 @@ def draw_differences(found: Comparison, path: Path) -> None:
     verdicts.set_ylim(rows - 0.4, -0.6)
     verdicts.set_yticks(range(rows), [one.verdict or "no verdict" for one in found.outcomes])
     verdicts.tick_params(length=0)
-    figure.supxlabel("\n".join(_legend(found)), fontsize=9)
+    figure.supxlabel("\n".join(_format_legend(found)), fontsize=9)
     save_figure(figure, path)
 
 
-def _legend(found: Comparison) -> list[str]:
+def _format_legend(found: Comparison) -> list[str]:
     """What the axis and the marks mean, in lines that fit below one panel or two."""
     subject = found.options.subject
     has_margin = any(one.margin for outcome in found.outcomes for one in outcome.findings.values())

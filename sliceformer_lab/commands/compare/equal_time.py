@@ -97,10 +97,10 @@ def measure_times(configs: Mapping[str, Mapping[str, Any]]) -> Times:
         torch.set_num_threads(threads)
     backends = f"backends {', '.join(available_backends())}"
     machine = f"{torch.cuda.get_device_name() if device == 'cuda' else 'CPU, one thread'}, {backends}"
-    return Times(times, rows[BASE].num_steps, rows[BASE].steps_per_epoch, load, machine, _noise(times, load))
+    return Times(times, rows[BASE].num_steps, rows[BASE].steps_per_epoch, load, machine, _explain_noise(times, load))
 
 
-def _noise(times: Mapping[str, StepTime], load: float) -> str | None:
+def _explain_noise(times: Mapping[str, StepTime], load: float) -> str | None:
     """Why a measurement cannot be trusted; None if it can."""
     faults = []
     if load > num_cores():

@@ -40,7 +40,7 @@ class ExampleScores:
         """
         key = str(run.folder), metric
         if key not in self._known:
-            self._known[key] = example_scores(run, metric) or self._jackknifed(run, metric)
+            self._known[key] = example_scores(run, metric) or self._score_by_jackknife(run, metric)
         return self._known[key]
 
     def above_constant(self, runs: Sequence[RunRecord], metric: str, sign: float, num_seeds: int) -> Estimate | None:
@@ -67,7 +67,7 @@ class ExampleScores:
     def _task(self) -> TaskModule:
         return build_task(self._plan, build_data(self._plan).spec)
 
-    def _jackknifed(self, run: RunRecord, metric: str) -> Scored | None:
+    def _score_by_jackknife(self, run: RunRecord, metric: str) -> Scored | None:
         arrays, recorded = _predictions(run, metric), run.metric(metric)
         if arrays is None or recorded is None:
             return None

@@ -72,7 +72,7 @@ class Comparison:
     @cached_property
     def results(self) -> tuple[AxisResult, ...]:
         """The result of each axis."""
-        return tuple(self._result(axis) for axis in self.options.axes)
+        return tuple(self._read_axis(axis) for axis in self.options.axes)
 
     @cached_property
     def outcomes(self) -> list[Outcome]:
@@ -129,9 +129,9 @@ class Comparison:
     def untuned_scores(self, row: ComparedRow) -> tuple[list[float], int]:
         """The test scores of a row with its recipe's own values, and how many of its runs have none of their own."""
         runs, reasons = self._reported(row, self.options.axes[0], None)
-        return list(self._scores(runs, reasons).values()), len(reasons)
+        return list(self._score_by_seed(runs, reasons).values()), len(reasons)
 
-    def _result(self, axis: Axis) -> AxisResult:
+    def _read_axis(self, axis: Axis) -> AxisResult:
         runs: dict[str, dict[int, RunRecord]] = {row.name: {} for row in self.rows}
         lost: dict[str, tuple[str, ...]] = {}
         scores: dict[str, dict[int, float]] = {}
@@ -142,7 +142,7 @@ class Comparison:
             if trial is not None and axis not in row.refused:
                 runs[row.name], reasons = self._reported(row, axis, trial.point)
             lost[row.name] = tuple(reasons)
-            scores[row.name] = self._scores(runs[row.name], reasons)
+            scores[row.name] = self._score_by_seed(runs[row.name], reasons)
         return AxisResult(axis, runs, scores, lost)
 
     def _reported(self, row: ComparedRow, axis: Axis, point: Point | None) -> tuple[dict[int, RunRecord], list[str]]:
@@ -157,7 +157,7 @@ class Comparison:
                 reasons.append(f"seed {seed} {state.status}: {state.error}")
         return runs, reasons
 
-    def _scores(self, runs: Mapping[int, RunRecord], lost: Sequence[str]) -> dict[int, float]:
+    def _score_by_seed(self, runs: Mapping[int, RunRecord], lost: Sequence[str]) -> dict[int, float]:
         """Test scores by seed. A row without any finished run has none; its diverged runs count as chance otherwise."""
         known = {seed: value for seed, run in runs.items() if (value := run.metric(self.metric)) is not None}
         chances = [value for run in runs.values() if (value := run.number("chance")) is not None]
@@ -167,18 +167,18 @@ class Comparison:
 
     def _pairs_by_axis(self, other: str) -> dict[str, Pairs]:
         """The pairs of a row on each axis; an obstacle that all axes share is one entry."""
-        if reason := self.refused.get(other) or self._unlearned(other) or self.tuning.weaker.get(other):
+        if reason := self.refused.get(other) or self._explain_unlearned(other) or self.tuning.weaker.get(other):
             return {"all": Pairs({}, None, obstacle=reason)}
-        return {result.axis: self._pairs(result, other) for result in self.results}
+        return {result.axis: self._pair_scores(result, other) for result in self.results}
 
-    def _unlearned(self, other: str) -> str | None:
+    def _explain_unlearned(self, other: str) -> str | None:
         """Why no operators are compared where one of the two has not learned the task; None if both have."""
         subject, learned = self.options.subject, self.tuning.learned
         count = len(self.tuning.points.points)
         nothing = " and ".join(name for name in (subject, other) if not learned[name])
         return f"{nothing} did not learn at any of {count} rates" if nothing else None
 
-    def _pairs(self, result: AxisResult, other: str) -> Pairs:
+    def _pair_scores(self, result: AxisResult, other: str) -> Pairs:
         subject, sign = self.options.subject, self.goal.sign
         ours, theirs = result.scores[subject], result.scores[other]
         prints = {run.protocol.get("sha256") for runs in result.runs.values() for run in runs.values() if run.protocol}

@@ -123,7 +123,9 @@ def limits_of(found: Comparison) -> list[str]:
             "test difference do not overlap"
         )
     if edge := [name for name, is_at in found.tuning.at_edge.items() if is_at and found.tuning.learned[name]]:
-        limits.append(f"at the edge of the learning rates{_after(found.tuning.points.extensions)}: {list_names(edge)}")
+        limits.append(
+            f"at the edge of the learning rates{_format_extensions(found.tuning.points.extensions)}: {list_names(edge)}"
+        )
     if len(found.tuning.points.points) == 1:
         limits.append(f"not tuned: all rows have the learning rate {found.tuning.points.low:g}")
     for name in found.options.names:
@@ -248,7 +250,7 @@ def list_names(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _after(extensions: int) -> str:
+def _format_extensions(extensions: int) -> str:
     """How often the list of rates grew, as the end of a phrase: ` after 2 extensions`."""
     return f" after {extensions} extension{'s' if extensions > 1 else ''}" if extensions else ""
 

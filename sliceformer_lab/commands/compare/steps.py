@@ -40,7 +40,7 @@ RUNS, REPORT, TIMES = "runs", "report", "times.json"
 log = logging.getLogger(__name__)
 
 
-def run(word: str, options: CompareOptions, launcher: Launcher) -> None:
+def run_comparison(word: str, options: CompareOptions, launcher: Launcher) -> None:
     """Run or continue a comparison and write its page; `word` is its command.
 
     Raises LabError; NoVerdictError if it ends without a verdict.
@@ -124,7 +124,7 @@ class Rounds:
         points = first_points(self.options.rates, own, self.options.trials, self.options.search)
         self._run_trials(points.points)
         for _ in range(MAX_GROWTHS):
-            tuning = self._tuning(points)
+            tuning = self._read_tuning(points)
             learning = [row for row in self.rows if tuning.learned[row.name]]
             sides = sides_to_grow(points, [tuning.chosen[row.name] for row in learning])
             if not sides:
@@ -133,14 +133,16 @@ class Rounds:
             ends = " and the ".join(sides)
             log.info(f"{self.jobs.command}: a best rate is at the {ends} end, so every row gets more trials")
             self._run_trials([point for point in points.points if point not in known])
-        self._decide(self._tuning(points))
-        return self._tuning(points, decided=True)
+        self._decide_rates(self._read_tuning(points))
+        return self._read_tuning(points, decided=True)
 
     def choose_ways(self, tuning: Tuning) -> dict[str, dict[str, float]]:
         """Try each row's ways to equal parameters at its chosen values, and give it the best one on validation."""
-        several = {row: point for row, point in self._reported(tuning).items() if len(row.ways) > 1}
+        several = {row: point for row, point in self._choose_reported_rows(tuning).items() if len(row.ways) > 1}
         seeds = self.options.tuning_seeds
-        self._run(row.trial(point, seed, way) for row, point in several.items() for way in row.ways for seed in seeds)
+        self._run_jobs(
+            row.trial(point, seed, way) for row, point in several.items() for way in row.ways for seed in seeds
+        )
         found = {}
         for row, point in several.items():
             row.axis_words["params"], found[row.name] = best_way(self.jobs.folder, row, point, self.goal)
@@ -148,7 +150,7 @@ class Rounds:
 
     def report_seeds(self, tuning: Tuning) -> None:
         """Run the reporting seeds of each row and axis with the row's chosen values."""
-        options, rows = self.options, self._reported(tuning)
+        options, rows = self.options, self._choose_reported_rows(tuning)
         planned = [
             row.reporting(axis, point, seed)
             for axis in options.axes
@@ -158,16 +160,16 @@ class Rounds:
         ]
         if options.untuned:
             planned += [row.reporting(options.axes[0], None, seed) for seed in options.reporting_seeds for row in rows]
-        self._run(planned)
+        self._run_jobs(planned)
 
-    def _reported(self, tuning: Tuning) -> dict[ComparedRow, Point]:
+    def _choose_reported_rows(self, tuning: Tuning) -> dict[ComparedRow, Point]:
         """The rows that score the test set, with their chosen points: those that learn, if the subject is one."""
         subject, *others = self.rows
         learning = [row for row in others if tuning.learned[row.name] and row.name not in tuning.weaker]
         rows = [subject, *learning] if tuning.learned[subject.name] and (learning or not others) else []
         return {row: trial.point for row in rows if (trial := tuning.chosen[row.name])}
 
-    def _decide(self, tuning: Tuning) -> None:
+    def _decide_rates(self, tuning: Tuning) -> None:
         """Try the rates that the seeds of a row disagree on with a further seed."""
         jobs = [
             row.trial(point, self.options.deciding_seed)
@@ -175,16 +177,16 @@ class Rounds:
             if tuning.learned[row.name]
             for point in contested_points(tuning.trials[row.name], self.goal.sign, row.own_rate)
         ]
-        self._run(jobs)
+        self._run_jobs(jobs)
 
-    def _tuning(self, points: Points, *, decided: bool = False) -> Tuning:
+    def _read_tuning(self, points: Points, *, decided: bool = False) -> Tuning:
         return tuning_of(self.jobs.folder, self.rows, points, self.goal, self.scores, decided=decided)
 
     def _run_trials(self, points: Sequence[Point]) -> None:
         seeds = self.options.tuning_seeds
-        self._run([row.trial(point, seed) for seed in seeds for point in points for row in self.rows])
+        self._run_jobs([row.trial(point, seed) for seed in seeds for point in points for row in self.rows])
 
-    def _run(self, jobs: Iterable[PlannedJob]) -> None:
+    def _run_jobs(self, jobs: Iterable[PlannedJob]) -> None:
         self.jobs.run(jobs)
         check_one_data(self.jobs.folder)
 

@@ -66,7 +66,7 @@ def _trials_of(
     values = {
         row.name: [
             [
-                _validation(folder, row.trial(point, seed))
+                _read_validation(folder, row.trial(point, seed))
                 for seed in (tried_seeds(folder, row, point) if with_deciding else row.options.tuning_seeds)
             ]
             for point in points.points
@@ -74,7 +74,7 @@ def _trials_of(
         for row in rows
     }
     finished = [value for found in values.values() for point in found for value in point if value is not None]
-    chance = _chance(rows[0].spec, wanted)
+    chance = _chance_accuracy(rows[0].spec, wanted)
     worst = chance if chance is not None else min(finished, key=lambda value: wanted.sign * value, default=0.0)
 
     def trial(point: Point, found: Sequence[float | None]) -> Trial:
@@ -138,7 +138,7 @@ def best_way(folder: Path, row: ComparedRow, point: Point, wanted: Goal) -> tupl
     """The way to equal parameters with the best mean on validation, and the mean of each; a tie goes to the first."""
     means: dict[tuple[str, ...], float] = {}
     for way in row.ways:
-        found = [_validation(folder, row.trial(point, seed, way)) for seed in row.options.tuning_seeds]
+        found = [_read_validation(folder, row.trial(point, seed, way)) for seed in row.options.tuning_seeds]
         known = [value for value in found if value is not None]
         if known and len(known) == len(found):
             means[way] = sum(known) / len(known)
@@ -151,7 +151,7 @@ def _has_learned(folder: Path, row: ComparedRow, trials: Sequence[Trial], wanted
 
     Together they cover 95 %, so each of k trials has a level of 5 % / k. Without predictions they are over seeds.
     """
-    chance = _chance(row.spec, wanted)
+    chance = _chance_accuracy(row.spec, wanted)
     for one in trials:
         if not one.usable:
             continue
@@ -166,12 +166,12 @@ def _has_learned(folder: Path, row: ComparedRow, trials: Sequence[Trial], wanted
     return False
 
 
-def _validation(folder: Path, job: PlannedJob) -> float | None:
+def _read_validation(folder: Path, job: PlannedJob) -> float | None:
     state = state_of(folder / job.name)
     return state.value if state.status == "ok" else None
 
 
-def _chance(spec: DataSpec, wanted: Goal) -> float | None:
+def _chance_accuracy(spec: DataSpec, wanted: Goal) -> float | None:
     """The accuracy of a model that has learned nothing; None for other metrics."""
     if spec.chance is not None:
         return float(spec.chance)

@@ -85,11 +85,11 @@ def outcomes(
             continue
         edges = subject_at_edge, name in at_edge
         findings = {
-            axis: _finding(one, one.estimate, alone[name, axis], len(compared), edges)
+            axis: _judge_axis(one, one.estimate, alone[name, axis], len(compared), edges)
             for axis, one in pairs.items()
             if one.estimate is not None
         }
-        found.append(_outcome(name, pairs, findings, joint[name], edges))
+        found.append(_judge_row(name, pairs, findings, joint[name], edges))
     return found
 
 
@@ -102,7 +102,7 @@ def _joint_p(pairs: Mapping[str, Pairs]) -> float:
     return max(estimate.p() for estimate in known)
 
 
-def _verdict(p: float, mean: float, is_equivalent: bool) -> Verdict:
+def _decide_verdict(p: float, mean: float, is_equivalent: bool) -> Verdict:
     if p < LEVEL:
         return "better" if mean > 0 else "worse"
     return "equivalent" if is_equivalent else "undecided"
@@ -116,9 +116,9 @@ def _can_be_undone(verdict: Verdict, edges: tuple[bool, bool]) -> bool:
     )
 
 
-def _finding(pairs: Pairs, estimate: Estimate, adjusted: float, count: int, edges: tuple[bool, bool]) -> Finding:
+def _judge_axis(pairs: Pairs, estimate: Estimate, adjusted: float, count: int, edges: tuple[bool, bool]) -> Finding:
     p_equivalent = None if pairs.margin is None else estimate.equivalence_p(pairs.margin)
-    alone = _verdict(adjusted, estimate.mean, p_equivalent is not None and p_equivalent < LEVEL)
+    alone = _decide_verdict(adjusted, estimate.mean, p_equivalent is not None and p_equivalent < LEVEL)
     return Finding(
         pairs.differences,
         estimate,
@@ -133,13 +133,13 @@ def _finding(pairs: Pairs, estimate: Estimate, adjusted: float, count: int, edge
     )
 
 
-def _outcome(
+def _judge_row(
     name: str, pairs: Mapping[str, Pairs], findings: Mapping[str, Finding], holm_p: float, edges: tuple[bool, bool]
 ) -> Outcome:
     mean = next(iter(findings.values())).estimate.mean
     reason = next((one.obstacle for one in pairs.values() if one.obstacle), None)
     equivalent = [one.p_equivalent is not None and one.p_equivalent < LEVEL for one in findings.values()]
-    verdict = _verdict(holm_p, mean, len(findings) == len(pairs) and all(equivalent))
+    verdict = _decide_verdict(holm_p, mean, len(findings) == len(pairs) and all(equivalent))
     if _can_be_undone(verdict, edges):
         return Outcome(name, "withheld", reason, findings, holm_p, would_be=verdict)
     if verdict != "undecided":

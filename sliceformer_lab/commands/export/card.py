@@ -10,7 +10,7 @@ from sliceformer_lab.commands.export.export_options import Format
 from sliceformer_lab.commands.export.program import Lengths, Written
 from sliceformer_lab.runs.plain_text import format_score
 from sliceformer_lab.training.build import build_data
-from sliceformer_lab.training.saved.same_data import check_encoder
+from sliceformer_lab.training.saved.same_data import check_saved_encoder
 from sliceformer_lab.training.saved.saved_run import Run
 
 LOAD = {
@@ -67,7 +67,7 @@ def model_card(run: Run, form: Format, written: Written, copied: Sequence[str]) 
         "",
         "| | |",
         "|---|---|",
-        *(f"| {name} | {_cell(value)} |" for name, value in facts.items()),
+        *(f"| {name} | {_format_cell(value)} |" for name, value in facts.items()),
         "",
         "| metric of the scored epoch | |",
         "|---|---|",
@@ -101,7 +101,7 @@ def sentence_of_lengths(lengths: Lengths) -> str:
 def _rule_of_inputs(run: Run, longest: int) -> list[str]:
     """The lines on how a text or a series becomes `inputs`; [] for other data."""
     data = build_data(run.plan, run.folder)
-    check_encoder(run.folder, data)
+    check_saved_encoder(run.folder, data)
     rule = getattr(data, "rule_of_ids", None) or getattr(data, "rule_of_inputs", None)
     return ["", f"As `inputs`, {rule}. Cut them to {longest} and fill up with 0, which is padding."] if rule else []
 
@@ -111,5 +111,5 @@ def _with_options(name: str, options: dict[str, Any]) -> str:
     return f"{name} ({words})" if name and words else name or words
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     return str(value).replace("|", r"\|").replace("\n", " ")

@@ -31,9 +31,9 @@ def job(cfg: DictConfig, folder: Path) -> None:
     options = command_options(cfg, ExportOptions, COMMAND.config_name)
     if options.format in EXTRAS:
         check_extra(f"format={options.format}", *EXTRAS[options.format])
-    from sliceformer_lab.commands.export.write_export import run
+    from sliceformer_lab.commands.export.write_export import write_export
 
-    run(options)
+    write_export(options)
 
 
 COMMAND = Command(

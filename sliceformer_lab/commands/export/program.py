@@ -197,12 +197,12 @@ def write_executorch(program: torch.export.ExportedProgram, file: Path) -> Predi
         lowered = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()]).to_executorch()
     except Exception as error:  # of ExecuTorch, of many kinds
         refused = re.search(r"Operator torch\._ops\.(\S+) is not", str(error))
-        raise _refusal(f"it has no operator {refused[1]}" if refused else reason_of(error)) from error
+        raise _explain_refusal(f"it has no operator {refused[1]}" if refused else reason_of(error)) from error
     runtime = Runtime.get()
     known = runtime.operator_registry.operator_names
     operators = lowered.executorch_program.execution_plan[0].operators
     if missing := sorted({f"{op.name}.{op.overload}" if op.overload else op.name for op in operators} - known):
-        raise _refusal(f"it has no operator {' and '.join(missing)}")
+        raise _explain_refusal(f"it has no operator {' and '.join(missing)}")
     file.write_bytes(lowered.buffer)
     method = runtime.load_program(file).load_method("forward")
 
@@ -213,7 +213,7 @@ def write_executorch(program: torch.export.ExportedProgram, file: Path) -> Predi
     return predict
 
 
-def _refusal(reason: str) -> LabError:
+def _explain_refusal(reason: str) -> LabError:
     instead = "use format=onnx or format=torch_export"
     if "sort" in reason:
         instead = (

@@ -40,7 +40,7 @@ PREPROCESSING = (
 )  # of a run folder: names and sizes, word pieces, scales
 
 
-def run(options: ExportOptions) -> None:
+def write_export(options: ExportOptions) -> None:
     """Writes the export. Raises LabError, and then leaves no folder."""
     source = Path(options.resume).expanduser()
     opened = load_run(source)
@@ -53,7 +53,7 @@ def run(options: ExportOptions) -> None:
     if folder.exists():
         raise ConfigError(f"output={folder}: this folder exists already; name a new one")
     with whole_folder(folder) as unfinished:
-        written = _write(opened, options.format, unfinished)
+        written = _write_model(opened, options.format, unfinished)
         copied = [name for name in PREPROCESSING if (source / name).is_file()]
         for name in copied:
             shutil.copy2(source / name, unfinished / name)
@@ -65,14 +65,14 @@ def run(options: ExportOptions) -> None:
     console.print(str(folder))
 
 
-def _write(opened: Run, form: Format, folder: Path) -> Written:
+def _write_model(opened: Run, form: Format, folder: Path) -> Written:
     """Writes the model and compares it with the run's. Sequences may have any length if the model allows it."""
     task, spec = opened.model, opened.spec
     if form == "safetensors":
         save_export(folder, opened)
         loaded = load_export(folder, allowed_too())
         with torch.no_grad():
-            return Written(_difference([(loaded(task.example()), task(task.example()))]))
+            return Written(_compare_outputs([(loaded(task.example()), task(task.example()))]))
     if not spec.ragged:
         return _write_program(task, spec, form, folder, None)
     longest = task.example().inputs.shape[1]
@@ -103,7 +103,7 @@ def _write_program(task: TaskModule, spec: DataSpec, form: Format, folder: Path,
         for batch, tokens in product(BATCHES, [None] if lengths is None else lengths.samples()):
             arguments = sample_inputs(task, spec, batch=batch, tokens=tokens)
             pairs.append((_outputs_of(predict, arguments), function(*arguments)))
-    return Written(_difference(pairs), lengths)
+    return Written(_compare_outputs(pairs), lengths)
 
 
 def _outputs_of(predict: Predict, arguments: tuple[torch.Tensor, ...]) -> torch.Tensor:
@@ -116,7 +116,7 @@ def _outputs_of(predict: Predict, arguments: tuple[torch.Tensor, ...]) -> torch.
         raise LabError(f"the exported model does not take inputs of {shape} ({reason})") from error
 
 
-def _difference(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> float:
+def _compare_outputs(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> float:
     """The largest difference relative to the largest output. Raises LabError if it is above the tolerance."""
     largest = max(float(expected.abs().max()) for _, expected in pairs)
     difference = max(float((given - expected).abs().max()) for given, expected in pairs) / max(largest, 1e-12)

@@ -25,10 +25,10 @@ def job(cfg: DictConfig, folder: Path) -> None:
     """Validate the options, open the runs and write the analysis into `folder`. Raises LabError."""
     options = command_options(cfg, InspectOptions, COMMAND.config_name, except_node="analysis")
     name = str(HydraConfig.get().runtime.choices["analysis"])
-    from sliceformer_lab.commands.inspect.run_analysis import run
+    from sliceformer_lab.commands.inspect.run_analysis import run_analysis
 
     try:
-        run(name, resolve_options(cfg)["analysis"], options, folder)
+        run_analysis(name, resolve_options(cfg)["analysis"], options, folder)
     except LabError:
         with suppress(OSError):  # nothing was written: leave no empty folders among the runs
             folder.rmdir()

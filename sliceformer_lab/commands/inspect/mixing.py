@@ -80,10 +80,10 @@ class Mixed:
             with torch.no_grad():
                 of_channels = self.attention.maps(self.v, self.q, self.k, self.given)  # (1, C, N, N)
             return None if of_channels is None else (chosen, of_channels[0, chosen])
-        probed = self._probed()
+        probed = self._probe_maps()
         return None if probed is None else (chosen, probed[chosen])
 
-    def _probed(self) -> Tensor | None:
+    def _probe_maps(self) -> Tensor | None:
         """The maps of all heads (H, N, N), from `mix` of unit vectors; None if it is not linear in each head."""
         num_tokens, width = self.v.shape[1:]
         heads = self.attention.spec.num_heads
@@ -110,7 +110,7 @@ def mixing(blocks: Sequence[Any]) -> Iterator[dict[int, Mixed]]:
     """
     seen: dict[int, Mixed] = {}
     for index, block in enumerate(blocks):
-        vars(block.attention)["mix"] = _recording(block.attention, index, seen)
+        vars(block.attention)["mix"] = _record_call(block.attention, index, seen)
     try:
         yield seen
     finally:
@@ -118,7 +118,7 @@ def mixing(blocks: Sequence[Any]) -> Iterator[dict[int, Mixed]]:
             del vars(block.attention)["mix"]
 
 
-def _recording(attention: Attention, index: int, seen: dict[int, Mixed]) -> Any:
+def _record_call(attention: Attention, index: int, seen: dict[int, Mixed]) -> Any:
     operator = attention.mix
 
     def mix(

@@ -26,7 +26,7 @@ from sliceformer_lab.runs.groups import Table, tables
 from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.interfaces import DataModule
-from sliceformer_lab.training.saved.same_data import changed_splits, check_tokens, describe_splits
+from sliceformer_lab.training.saved.same_data import changed_splits, check_recorded_encoding, describe_splits
 
 UNUSABLE = (LabError, KeyError, TypeError, ValueError, OSError, OmegaConfBaseException)  # errors of foreign runs
 MAX_TOKEN_PAIRS = 2**24  # token pairs in a forward pass, N^2 for each sample, so that attention maps fit in memory
@@ -115,7 +115,7 @@ class Group:
             self._splits[key] = self._read(source)
         data, split = self._splits[key]
         if source.folder is not None:
-            check_tokens(source.folder, data)
+            check_recorded_encoding(source.folder, data)
         return split
 
     def _read(self, source: Source) -> tuple[DataModule, Any]:
@@ -172,7 +172,7 @@ class Study:
                 models = [Opened(source, one, source.model(one), one == checkpoints[-1]) for one in checkpoints]
                 group.batches(source, models[0].model, 1)
             except UNUSABLE as error:
-                self.left_out[source.name] = _reason(error)
+                self.left_out[source.name] = _format_reason(error)
                 continue
             yield from models
 
@@ -188,13 +188,13 @@ def open_study(options: InspectOptions) -> Study:
     runs = {run.folder: run for found in collections for run in found.runs}
     named = {found.folder for found in collections}  # a run folder named by the user counts whatever its status
     for table in tables(Collection(collections[0].folder, list(runs.values())), (), None):
-        sources = list(_sources(table, named, study.left_out))
+        sources = list(_list_sources(table, named, study.left_out))
         if sources:
-            study.groups.append(_group(table, sources, options))
+            study.groups.append(_build_group(table, sources, options))
     return study
 
 
-def _sources(table: Table, named: set[Path], left_out: dict[str, str]) -> Iterator[Source]:
+def _list_sources(table: Table, named: set[Path], left_out: dict[str, str]) -> Iterator[Source]:
     for row in table.rows:
         for run in row.repeated:
             left_out[str(run.folder)] = "another run has the same options and seed"
@@ -205,10 +205,10 @@ def _sources(table: Table, named: set[Path], left_out: dict[str, str]) -> Iterat
             try:
                 yield Source(run.attention, row.label, check_config(read_config(run.folder)), run.folder)
             except UNUSABLE as error:
-                left_out[str(run.folder)] = _reason(error)
+                left_out[str(run.folder)] = _format_reason(error)
 
 
-def _reason(error: Exception) -> str:
+def _format_reason(error: Exception) -> str:
     return str(error) if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
 
 
@@ -217,16 +217,16 @@ def _status(run: RunRecord) -> str:
     return f"its status is {run.status}" + (f": {error[0]}" if error else "")
 
 
-def _group(table: Table, sources: Sequence[Source], options: InspectOptions) -> Group:
+def _build_group(table: Table, sources: Sequence[Source], options: InspectOptions) -> Group:
     first = sources[0]
-    controls = _controls(sources) if options.controls and "init" in options.checkpoints else ()
+    controls = _list_controls(sources) if options.controls and "init" in options.checkpoints else ()
     # controls last, others in the order of the table
     ordered = sorted([*sources, *controls], key=lambda source: is_control(source.attention))
     split_seed = first.plan.data.option("split_seed")
     return Group(table.title, first.plan.names.task, ordered, split_seed, options.data_root)
 
 
-def _controls(sources: Sequence[Source]) -> Iterator[Source]:
+def _list_controls(sources: Sequence[Source]) -> Iterator[Source]:
     """The controls that no run has, untrained: the runs of the first attention with each control in its place."""
     present = {source.attention for source in sources}
     first = [source for source in sources if source.label == sources[0].label]

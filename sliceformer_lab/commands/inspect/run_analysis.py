@@ -21,7 +21,7 @@ from sliceformer_lab.runs.plain_text import counted, csv_cell
 TABLE_CHARACTERS = 200  # characters of printed tables in files and pipes
 
 
-def run(name: str, node: Mapping[str, Any], options: InspectOptions, folder: Path) -> None:
+def run_analysis(name: str, node: Mapping[str, Any], options: InspectOptions, folder: Path) -> None:
     """Run an analysis and write NAME.csv, NAME.json and its figures into `folder`. Raises LabError."""
     analysis: Analysis = build_object(node, where="analysis")
     study = open_study(options)
@@ -31,8 +31,8 @@ def run(name: str, node: Mapping[str, Any], options: InspectOptions, folder: Pat
     console.print(about, markup=False, soft_wrap=True)
     findings = analysis.findings(study)
     if findings.table.empty:
-        raise LabError(f"none of the runs in {', '.join(options.folders)} could be opened: {_reasons(study)}")
-    content = {"analysis": name, "options": dict(node), **asdict(options), **_provenance(study)}
+        raise LabError(f"none of the runs in {', '.join(options.folders)} could be opened: {_list_reasons(study)}")
+    content = {"analysis": name, "options": dict(node), **asdict(options), **_describe_provenance(study)}
     files = write_findings(findings, name, content, folder)
     for table in findings.summary:
         console.print(table)
@@ -56,7 +56,7 @@ def write_findings(findings: Findings, name: str, content: Mapping[str, Any], fo
     return files
 
 
-def _reasons(study: Study) -> str:
+def _list_reasons(study: Study) -> str:
     """Each reason once, with the first run or control that it left out and the number of others."""
     names: dict[str, list[str]] = {}
     for name, reason in study.left_out.items():
@@ -66,7 +66,7 @@ def _reasons(study: Study) -> str:
     )
 
 
-def _provenance(study: Study) -> dict[str, Any]:
+def _describe_provenance(study: Study) -> dict[str, Any]:
     """The runs, data and code that an analysis was made from."""
     groups = [
         {
@@ -74,14 +74,14 @@ def _provenance(study: Study) -> dict[str, Any]:
             "split": group.stage,
             "split_seed": group.split_seed,
             "data": group.fingerprint,
-            "models": [_model(source) for source in group.sources if source.name not in study.left_out],
+            "models": [_describe_model(source) for source in group.sources if source.name not in study.left_out],
         }
         for group in study.groups
     ]
     return {"git_commit": git_commit(), "groups": groups, "left_out": study.left_out}
 
 
-def _model(source: Source) -> dict[str, Any]:
+def _describe_model(source: Source) -> dict[str, Any]:
     model = {"attention": source.label, "seed": source.plan.seed}
     if source.folder is None:
         return model | {"untrained": True}

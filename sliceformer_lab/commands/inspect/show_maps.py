@@ -123,8 +123,8 @@ class ShowMaps(Analysis):
     def figures(self, group: Group, table: pd.DataFrame) -> dict[str, Figure]:
         """Some maps as pictures, and their distances."""
         return {
-            f"maps_{group.task}": _pictured(group, self._pictures[group.title]),
-            f"maps_{group.task}_distances": _curves(group, table),
+            f"maps_{group.task}": _draw_maps(group, self._pictures[group.title]),
+            f"maps_{group.task}_distances": _draw_curves(group, table),
         }
 
     def summary(self, group: Group, table: pd.DataFrame) -> Table:
@@ -153,13 +153,13 @@ class ShowMaps(Analysis):
                     if ours is None:
                         continue
                     chosen, maps = ours
-                    for (measure, place), value in _measures(call, maps).items():
+                    for (measure, place), value in _measure_maps(call, maps).items():
                         found[layer, measure, place].append(value)
                     if is_whole := len(chosen) == call.num_maps:
-                        found[layer, "reach_of_layer", 0].append(_share(reads_through(maps)))
+                        found[layer, "reach_of_layer", 0].append(_compute_share(reads_through(maps)))
                     if is_whole and layer == known:
                         reached, known = reads_through(maps, reached), known + 1
-                        found[layer, "reach", 0].append(_share(reached))
+                        found[layer, "reach", 0].append(_compute_share(reached))
                     if layer in before and before[layer].shape == maps.shape:
                         found[layer, "overlap", 0].append(float(overlap(before[layer], maps).mean()))
                     elif is_new and layer not in before and layer in (0, len(blocks) - 1):
@@ -167,7 +167,7 @@ class ShowMaps(Analysis):
                             picture[name, layer, int(chosen[one])] = maps[one]
                     before[layer] = maps
                 if reached is not None and known == len(blocks):
-                    found[known - 1, "reach_of_all", 0].append(_share(reached))
+                    found[known - 1, "reach_of_all", 0].append(_compute_share(reached))
         return dict(found)
 
 
@@ -179,12 +179,12 @@ def _each_sample(blocks: Sequence[Any], batch: Batch, model: Any) -> Iterator[tu
             yield index, calls
 
 
-def _share(pairs: Tensor) -> float:
+def _compute_share(pairs: Tensor) -> float:
     """The share of True among pairs of tokens (N, N)."""
     return float(pairs.double().mean())
 
 
-def _measures(call: Mixed, maps: Tensor) -> dict[tuple[str, int], float]:
+def _measure_maps(call: Mixed, maps: Tensor) -> dict[tuple[str, int], float]:
     """The numbers of one sample's maps (M, N, N) by name and bin."""
     spec = call.attention.spec
     moved = maps[:, spec.num_prefix :, spec.num_prefix :]
@@ -219,7 +219,7 @@ def _add_shift(group: Group) -> None:
         group.sources.append(Source(SHIFT, f"{SHIFT} (untrained)", plan))
 
 
-def _pictured(group: Group, picture: Picture) -> Figure:
+def _draw_maps(group: Group, picture: Picture) -> Figure:
     """Some maps of the first and last layer of each attention's first run, two attentions in a row."""
     names = list(dict.fromkeys(key[0] for key in picture))
     width = 2 * PICTURED_CHANNELS
@@ -244,7 +244,7 @@ def _pictured(group: Group, picture: Picture) -> Figure:
     return figure
 
 
-def _curves(group: Group, table: pd.DataFrame) -> Figure:
+def _draw_curves(group: Group, table: pd.DataFrame) -> Figure:
     """The histogram of distances; mean distance, dependence on data and tokens read over the layers."""
     titles = {
         "distance_mean": "Mean distance / N",

@@ -70,8 +70,8 @@ class ShowResidual(Analysis):
                 samples = list(self._streams(group, opened))
                 measured = {"relative_residual": [[float(relative_residual(x)) for x in stream] for stream in samples]}
                 if parts == ALONE:
-                    measured["growth"] = [_growth(stream) for stream in samples[: self.exact_samples]]
-                    if all(_permutes(block.attention) for block in blocks):
+                    measured["growth"] = [_measure_growth(stream) for stream in samples[: self.exact_samples]]
+                    if all(_is_permutation(block.attention) for block in blocks):
                         measured["bound"] = [bound_factors(blocks)]
             for measure, values in measured.items():
                 for layer, of_samples in enumerate(np.array(values).T):
@@ -91,7 +91,7 @@ class ShowResidual(Analysis):
             for checkpoint in table["checkpoint"].unique()
         }
         if (table["measure"] == "bound").any():
-            figures[f"{group.task}-bound"] = _bound(group, table)
+            figures[f"{group.task}-bound"] = _draw_bound(group, table)
         return figures
 
     def summary(self, group: Group, table: pd.DataFrame) -> Table:
@@ -116,7 +116,7 @@ class ShowResidual(Analysis):
                 yield [x[row, :length] for x in stream]
 
 
-def _permutes(attention: Attention) -> bool:
+def _is_permutation(attention: Attention) -> bool:
     """Whether an attention moves values within a channel and loses none, as Theorem 1 requires.
 
     One that looks back only has zeros, or a value twice, in place of what would come from later tokens.
@@ -136,7 +136,7 @@ def bound_factors(blocks: Sequence[Any]) -> list[float]:
     return [1.0, *(csp_bound_factor(values[: depth + 1], lipschitz) for depth in range(len(values)))]
 
 
-def _growth(stream: Sequence[Tensor]) -> list[float]:
+def _measure_growth(stream: Sequence[Tensor]) -> list[float]:
     """The residual after every layer relative to the input, an upper estimate of that with the best centres.
 
     The bound concerns the smallest |X - 1 x^T| in each of the two norms. For the input both are found exactly (for
@@ -173,7 +173,7 @@ def _along_depth(group: Group, table: pd.DataFrame, checkpoint: str) -> Figure:
     )
 
 
-def _bound(group: Group, table: pd.DataFrame) -> Figure:
+def _draw_bound(group: Group, table: pd.DataFrame) -> Figure:
     """Growth of the residual through attentions alone, with dash-dotted bounds: a panel for each checkpoint."""
     looks, checkpoints = styles(table), table["checkpoint"].unique()
     growth, bound = (table[table["measure"] == measure] for measure in ("growth", "bound"))

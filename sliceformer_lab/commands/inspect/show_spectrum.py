@@ -65,8 +65,10 @@ class ShowSpectrum(Analysis):
 
     def figures(self, group: Group, table: pd.DataFrame) -> dict[str, Figure]:
         """The spectra in each form, and each other measure over depth."""
-        spectra = {f"{group.task}-spectra-{form}": _spectra(group, table, form) for form in FORMS}
-        return spectra | {f"{group.task}-depth-{measure}": _depth(group, table, measure) for measure in MEASURE_TITLES}
+        spectra = {f"{group.task}-spectra-{form}": _draw_spectra(group, table, form) for form in FORMS}
+        return spectra | {
+            f"{group.task}-depth-{measure}": _draw_depth(group, table, measure) for measure in MEASURE_TITLES
+        }
 
     def summary(self, group: Group, table: pd.DataFrame) -> Table:
         """The measures of the operator output, means over layers and seeds."""
@@ -90,27 +92,27 @@ class ShowSpectrum(Analysis):
             with evaluation_mode(opened.model), record_blocks(blocks) as taken:
                 opened.model(batch)
             parts.append(measure_layers(blocks, taken, max_tokens=self.max_tokens, seed=self.seed))
-        return _joined(parts)
+        return _join_batches(parts)
 
 
-def _joined(parts: Sequence[Layers]) -> Layers:
+def _join_batches(parts: Sequence[Layers]) -> Layers:
     """The samples of several batches, concatenated; shorter spectra are padded with NaN."""
     first = parts[0]
     return [
         [
-            {name: _cat([part[layer][place][name] for part in parts]) for name in MEASURES}
+            {name: _join_arrays([part[layer][place][name] for part in parts]) for name in MEASURES}
             for place in range(len(PLACES))
         ]
         for layer in range(len(first))
     ]
 
 
-def _cat(values: Sequence[Tensor]) -> Tensor:
+def _join_arrays(values: Sequence[Tensor]) -> Tensor:
     longest = max(value.shape[-1] for value in values)
     return torch.cat([pad(value, (0, longest - value.shape[-1]), value=torch.nan) for value in values])
 
 
-def _spectra(group: Group, table: pd.DataFrame, form: str) -> Figure:
+def _draw_spectra(group: Group, table: pd.DataFrame, form: str) -> Figure:
     """Spectra of the operator output: a row for each checkpoint, a column for each layer."""
     chosen = table[(table["measure"] == "spectrum") & (table["place"] == "output") & (table["form"] == form)]
     lines = chosen.assign(mean=chosen["mean"].where(chosen["mean"] > MIN_SINGULAR_VALUE))
@@ -131,7 +133,7 @@ def _spectra(group: Group, table: pd.DataFrame, form: str) -> Figure:
     )
 
 
-def _depth(group: Group, table: pd.DataFrame, measure: str) -> Figure:
+def _draw_depth(group: Group, table: pd.DataFrame, measure: str) -> Figure:
     """One measure over depth: a row for each form, a column for each place and checkpoint."""
     chosen = table[table["measure"] == measure].groupby(["form", "checkpoint", "place"])
     columns = [(checkpoint, place) for checkpoint in table["checkpoint"].unique() for place in PLACES]

@@ -41,9 +41,9 @@ def job(cfg: DictConfig, folder: Path) -> None:
     del folder  # it is the option of this name
     options = command_options(cfg, MapOptions, COMMAND.config_name, except_node="launcher")
     check_attentions(options.attentions)
-    from sliceformer_lab.commands.map.map_runs import run
+    from sliceformer_lab.commands.map.map_runs import run_map
 
-    run(options, launcher_node(cfg).build())
+    run_map(options, launcher_node(cfg).build())
 
 
 COMMAND = Command(

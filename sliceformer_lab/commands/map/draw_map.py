@@ -29,7 +29,7 @@ def draw_map(found: Map, path: Path, groups: Mapping[str, Sequence[str]] | None 
     """
     options = found.options
     is_low = len(options.attentions) >= MIN_LOW_ROWS
-    rows, titles = _heights(groups or {"": options.attentions})
+    rows, titles = _compute_heights(groups or {"": options.attentions})
     last = rows[CHANCE]
     width, height = max(6.0, 2.6 + 1.0 * len(options.probes)), 1.6 + (0.3 if is_low else 0.55) * (last + 0.8)
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -58,7 +58,7 @@ def draw_map(found: Map, path: Path, groups: Mapping[str, Sequence[str]] | None 
     save_figure(figure, path)
 
 
-def _heights(groups: Mapping[str, Sequence[str]]) -> tuple[dict[str, float], dict[str, float]]:
+def _compute_heights(groups: Mapping[str, Sequence[str]]) -> tuple[dict[str, float], dict[str, float]]:
     """The heights of rows and titles, in rows from the top."""
     rows, titles, height = {}, {}, 0.0
     for title, attentions in groups.items():

@@ -27,7 +27,7 @@ PROTOCOL = 4  # folders of another protocol are refused
 log = logging.getLogger(__name__)
 
 
-def run(options: MapOptions, launcher: Launcher) -> None:
+def run_map(options: MapOptions, launcher: Launcher) -> None:
     """Run or continue a map, and write its report, also after a signal. Raises LabError."""
     folder = Path(options.folder).expanduser().resolve()
     cells, plans = checked_cells(options)
@@ -36,7 +36,7 @@ def run(options: MapOptions, launcher: Launcher) -> None:
         own: dict[str, str] = {}  # files of options and code of the user
         for cell, plan in zip((cell for cell in cells if cell.refused is None), plans, strict=True):
             own |= sources_of_options(cell.words, plan.plain)
-        record_plan(folder / PLAN, _facts(options), {}, operators)
+        record_plan(folder / PLAN, _declare_facts(options), {}, operators)
         for cell in cells:
             if cell.refused:
                 log.warning(f"{cell.attention} on {cell.probe} stays empty: {cell.refused}")
@@ -57,7 +57,7 @@ def run_rounds(cells: Sequence[Cell], jobs: JobsInSteps) -> None:
     while wanted := [job for one in results for job in one.next_jobs]:
         number += 1
         runs = "1 run" if len(wanted) == 1 else f"{len(wanted)} runs"
-        log.info(f"map, round {number}: {runs}; {_rest(results, jobs, is_first=number == 1)} left with it")
+        log.info(f"map, round {number}: {runs}; {_estimate_rest(results, jobs, is_first=number == 1)} left with it")
         jobs.run(wanted)
         results = read_results(jobs.folder, cells)
 
@@ -69,7 +69,7 @@ def read_results(folder: Path, cells: Sequence[Cell]) -> list[Result]:
     return [read_result(folder, cell) for cell in cells]
 
 
-def _rest(results: Sequence[Result], jobs: JobsInSteps, *, is_first: bool) -> str:
+def _estimate_rest(results: Sequence[Result], jobs: JobsInSteps, *, is_first: bool) -> str:
     """The fewest and the most runs of all rounds that are left, and their time where it is known.
 
     A run takes as long as those of its cell took. Before the first round a few steps on each probe say it.
@@ -86,15 +86,15 @@ def _rest(results: Sequence[Result], jobs: JobsInSteps, *, is_first: bool) -> st
         if costs is not None:
             seconds = sum(count * costs.total([job])[0] for count, job in zip(ends, left, strict=True))
             times.append(format_duration(seconds / max(1, min(jobs.launcher.places, sum(ends)))))
-    return f"{_range(numbers)} runs" + (f", about {_range(times)}," if times else "")
+    return f"{_format_range(numbers)} runs" + (f", about {_format_range(times)}," if times else "")
 
 
-def _range(ends: Sequence[str]) -> str:
+def _format_range(ends: Sequence[str]) -> str:
     """`fewest to most`, or one of them if they are equal."""
     return " to ".join(dict.fromkeys(ends))
 
 
-def _facts(options: MapOptions) -> dict[str, object]:
+def _declare_facts(options: MapOptions) -> dict[str, object]:
     """What the runs of a map share; it grows by attentions, probes and seeds."""
     return {
         "protocol": PROTOCOL,

@@ -38,7 +38,7 @@ def next_trials(
     is_at_chance = known[best] <= chance + MARGIN
     if is_at_chance and not any(trial.lost for trial in trials):
         return []
-    if untried := [rate for rate in _neighbours(best, rates) if rate not in scores]:
+    if untried := [rate for rate in _find_neighbours(best, rates) if rate not in scores]:
         return [(untried[0], 0)]
     if is_at_chance:
         return []
@@ -62,7 +62,7 @@ def solving_trials(trials: Sequence[Trial], early: Collection[float]) -> list[Tr
     ]
 
 
-def _neighbours(rate: float, rates: Sequence[float]) -> list[float]:
+def _find_neighbours(rate: float, rates: Sequence[float]) -> list[float]:
     """The next lower and the next higher one of some rates."""
     lower, higher = [one for one in rates if one < rate], [one for one in rates if one > rate]
     return [*([max(lower)] if lower else []), *([min(higher)] if higher else [])]

@@ -140,13 +140,13 @@ def score_table(found: Map) -> Rows:
     attentions, probes, floors = found.options.attentions, found.options.probes, found.floors
     return [
         ["", *probes],
-        *([name, *(_score(found.results[name, probe]) for probe in probes)] for name in attentions),
+        *([name, *(_format_score(found.results[name, probe]) for probe in probes)] for name in attentions),
         [BAG, *(format_score(one.bag_level if one else None) for one in floors)],
         [CHANCE, *(format_score(one.chance if one else None) for one in floors)],
     ]
 
 
-def _score(result: Result) -> str:
+def _format_score(result: Result) -> str:
     scores, seeds = result.scores, result.cell.options.seeds
     if result.mean is None:
         known = [run.value for run in result.tuning if run.value is not None]
@@ -178,22 +178,22 @@ def sentences(found: Map) -> list[str]:
     """One sentence for each attention: what it solves, does in part, and does not do."""
     trial = ["The runs are a trial of a few batches, no result."] if found.options.is_trial else []
     return trial + [
-        _sentence(attention, [found.results[attention, probe] for probe in found.options.probes])
+        _write_sentence(attention, [found.results[attention, probe] for probe in found.options.probes])
         for attention in found.options.attentions
     ]
 
 
-def _sentence(attention: str, results: Sequence[Result]) -> str:
+def _write_sentence(attention: str, results: Sequence[Result]) -> str:
     found: dict[str, list[str]] = {verb: [] for verb in VERBS}
     for result in results:
-        verb, detail = _verdict(result)
+        verb, detail = _decide_verdict(result)
         if result.diverged:
             detail += f"; {result.diverged} of {len(result.scores)} runs diverged and count as chance"
         found[verb].append(f"{result.cell.probe}{f' ({detail})' if detail else ''}")
     return f"{attention} {'; '.join(f'{verb} {list_names(probes)}' for verb, probes in found.items() if probes)}."
 
 
-def _verdict(result: Result) -> tuple[str, str]:
+def _decide_verdict(result: Result) -> tuple[str, str]:
     """One of VERBS and a detail."""
     floors, mean = result.cell.floors, result.mean
     if mean is None or floors is None:

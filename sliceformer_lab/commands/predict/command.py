@@ -25,9 +25,9 @@ RECORD = {"OUTPUT.json": "the run, and digests of the data that it was trained o
 def job(cfg: DictConfig, folder: Path) -> None:
     """Validate the options, predict the inputs and write the table. Raises LabError."""
     options = command_options(cfg, PredictOptions, COMMAND.config_name)
-    from sliceformer_lab.commands.predict.predict_inputs import run
+    from sliceformer_lab.commands.predict.predict_inputs import predict_inputs
 
-    run(options, folder)
+    predict_inputs(options, folder)
 
 
 COMMAND = Command(

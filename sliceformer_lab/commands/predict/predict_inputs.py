@@ -20,7 +20,7 @@ from sliceformer_lab.training.saved.saved_run import load_run
 MAX_PRINTED_ERRORS = 20  # that are printed; the table has all
 
 
-def run(options: PredictOptions, folder: Path) -> None:
+def predict_inputs(options: PredictOptions, folder: Path) -> None:
     """Write the predictions of the run in `folder` for all inputs, and print which could not be predicted.
 
     Raises LabError if none could, or if the output exists and `overwrite` is off; then nothing is written.

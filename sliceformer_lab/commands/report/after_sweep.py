@@ -19,16 +19,16 @@ def report_sweep(sweep: Sweep) -> None:
     If the runs use W&B, it gets the comparison too. Raises LabError if a study has no readable run.
     """
     if sweep.study:
-        from sliceformer_lab.commands.report.write_report import run
+        from sliceformer_lab.commands.report.write_report import write_report
 
-        run(ReportOptions(folder=str(sweep.folder)), sweep.folder / "report")
+        write_report(ReportOptions(folder=str(sweep.folder)), sweep.folder / "report")
     elif len(sweep.jobs) > 1 and all(state_of(sweep.place(job)).status == "ok" for job in sweep.jobs):
         print(f"compare them with: python -m sliceformer_lab report {shlex.quote(str(sweep.folder))}")  # noqa: T201
     _log_comparison(sweep)
 
 
 def _log_comparison(sweep: Sweep) -> None:
-    logger = _logger(sweep)
+    logger = _find_logger(sweep)
     if logger is None:
         return
     from sliceformer_lab.commands.report.write_report import send_comparison
@@ -40,7 +40,7 @@ def _log_comparison(sweep: Sweep) -> None:
     print(message)  # noqa: T201
 
 
-def _logger(sweep: Sweep) -> dict[str, Any] | None:
+def _find_logger(sweep: Sweep) -> dict[str, Any] | None:
     """The node of the jobs' W&B logger; None if no started job has one."""
     for job in sweep.jobs:
         try:

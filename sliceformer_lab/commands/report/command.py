@@ -20,9 +20,9 @@ FILES = {
 def job(cfg: DictConfig, folder: Path) -> None:
     """Validate the options, read the runs and write the report into `folder`. Raises LabError."""
     options = command_options(cfg, ReportOptions, COMMAND.config_name)
-    from sliceformer_lab.commands.report.write_report import run
+    from sliceformer_lab.commands.report.write_report import write_report
 
-    run(options, folder)
+    write_report(options, folder)
 
 
 COMMAND = Command(

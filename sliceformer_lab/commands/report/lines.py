@@ -121,36 +121,36 @@ def lines(table: Table, options: ReportOptions) -> list[Line]:
     p-values are adjusted over the table.
     """
     scores = SavedScores()
-    tests = _tests(table, options, scores)
-    found = [_line(table, row, test, options, scores) for row, test in zip(table.rows, tests, strict=True)]
+    tests = _test_rows(table, options, scores)
+    found = [_build_line(table, row, test, options, scores) for row, test in zip(table.rows, tests, strict=True)]
     sign = 1 if less_is_better(table.metric) else -1
     return found if table.by else sorted(found, key=lambda line: (line.mean is None, sign * (line.mean or 0.0)))
 
 
-def _line(table: Table, row: Row, test: Test | None, options: ReportOptions, scores: SavedScores) -> Line:
+def _build_line(table: Table, row: Row, test: Test | None, options: ReportOptions, scores: SavedScores) -> Line:
     values = row.values(table.metric)
     numbers = list(values.values())
     base = table.reference_for(row, options.reference)
-    interval, remark = _interval(row, table.metric, scores)
-    published, unknown = _published(row)
+    interval, remark = _compute_interval(row, table.metric, scores)
+    published, unknown = _find_published(row)
     every = [run for each in table.rows for run in each.runs]
-    chance = next((known for run in every if (known := _chance(run, table.metric)) is not None), None)
+    chance = next((known for run in every if (known := _find_chance(run, table.metric)) is not None), None)
     return Line(
         row=row,
         values=values,
         planned=len({run.unit for run in row.runs}) + len(row.missing),
-        statuses=_statuses(row, table.metric),
-        mean=_mean(numbers),
+        statuses=_count_statuses(row, table.metric),
+        mean=_mean_or_none(numbers),
         interval=interval,
         chance=chance,
         mean_with_failures=_with_failures(row, numbers, chance),
         test=test,
         budget=", ".join(dict.fromkeys(str(known) for run in row.runs if (known := run.summary.get("budget")))),
-        parameters=_cost(row, base, "parameters"),
-        multiply_adds=_cost(row, base, "cost_per_sample", "multiply_adds"),
-        speed=_speed(row, base),
+        parameters=_compare_cost(row, base, "parameters"),
+        multiply_adds=_compare_cost(row, base, "cost_per_sample", "multiply_adds"),
+        speed=_compare_speed(row, base),
         published=published,
-        notes=tuple(note for note in (*_notes(row, table.metric, chance), remark, *unknown) if note),
+        notes=tuple(note for note in (*_list_remarks(row, table.metric, chance), remark, *unknown) if note),
     )
 
 
@@ -172,9 +172,9 @@ class SavedScores:
         return self._known[run.folder]
 
 
-def _tests(table: Table, options: ReportOptions, scores: SavedScores) -> list[Test | None]:
+def _test_rows(table: Table, options: ReportOptions, scores: SavedScores) -> list[Test | None]:
     """Each row against its opponent; Holm counts the rows with enough pairs."""
-    found = [_compare(table, row, options, scores) for row in table.rows]
+    found = [_compare_rows(table, row, options, scores) for row in table.rows]
     estimates = [one.estimate for one in found if one is not None and one.estimate is not None]
     adjusted = iter(holm([estimate.p() for estimate in estimates]))
     return [
@@ -185,7 +185,7 @@ def _tests(table: Table, options: ReportOptions, scores: SavedScores) -> list[Te
     ]
 
 
-def _compare(table: Table, row: Row, options: ReportOptions, scores: SavedScores) -> Test | None:
+def _compare_rows(table: Table, row: Row, options: ReportOptions, scores: SavedScores) -> Test | None:
     """A row and its opponent on equal seeds and splits, before the correction over the table."""
     opponent, metric = table.opponent(row, options.reference), table.metric
     if opponent is None or not row.values(metric):
@@ -202,24 +202,24 @@ def _compare(table: Table, row: Row, options: ReportOptions, scores: SavedScores
         else:
             estimate = estimate_pairs(differences, *([scores.of(run, metric) for run in each] for each in runs))
     against = " ".join([opponent.label, *map(str, opponent.factors)])
-    return Test(against, len(common), _mean(differences), estimate)
+    return Test(against, len(common), _mean_or_none(differences), estimate)
 
 
-def _mean(values: Sequence[float]) -> float | None:
+def _mean_or_none(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def _chance(run: RunRecord, metric: str) -> float | None:
+def _find_chance(run: RunRecord, metric: str) -> float | None:
     """What the best constant prediction scores; runs record that on test, in the metric that selects the epoch."""
     return run.number("chance") if metric == f"test/{run.monitored}" else None
 
 
 def _with_failures(row: Row, numbers: Sequence[float], chance: float | None) -> float | None:
     lost = sum(run.status in AT_CHANCE for run in row.runs)
-    return None if not lost or chance is None else _mean([*numbers, *([chance] * lost)])
+    return None if not lost or chance is None else _mean_or_none([*numbers, *([chance] * lost)])
 
 
-def _statuses(row: Row, metric: str) -> dict[str, int]:
+def _count_statuses(row: Row, metric: str) -> dict[str, int]:
     """Status -> number of runs of a row."""
     words = [
         f"ok without {metric}" if run.status == "ok" and run.metric(metric) is None else run.status for run in row.runs
@@ -227,7 +227,7 @@ def _statuses(row: Row, metric: str) -> dict[str, int]:
     return dict(Counter([*words, *(["missing"] * len(row.missing))]))
 
 
-def _notes(row: Row, metric: str, chance: float | None) -> list[str]:
+def _list_remarks(row: Row, metric: str, chance: float | None) -> list[str]:
     """Remarks on a row: failed, missing and repeated runs, and several code versions."""
     lost: dict[str, list[RunRecord]] = defaultdict(list)
     for run in row.runs:
@@ -260,20 +260,20 @@ def _repeated_note(row: Row, run: RunRecord, metric: str) -> str:
     return f"seed {run.unit[0]} was run again: {counted.name} counts, {run.name} does not ({outcome})"
 
 
-def _cost(row: Row, base: Row | None, *path: str) -> RelativeCost:
+def _compare_cost(row: Row, base: Row | None, *path: str) -> RelativeCost:
     """The median of a count over a row's runs, and its ratio to `base`."""
-    ours, theirs = (_typical([r.number(*path) for r in of.runs]) if of else None for of in (row, base))
+    ours, theirs = (_median_or_none([r.number(*path) for r in of.runs]) if of else None for of in (row, base))
     return RelativeCost(ours, ours / theirs if ours is not None and theirs else None)
 
 
-def _speed(row: Row, base: Row | None) -> RelativeCost:
+def _compare_speed(row: Row, base: Row | None) -> RelativeCost:
     """Samples per second in training; the ratio compares runs on equal machines only."""
-    ours = _typical([run.number("samples_per_second") for run in row.runs])
+    ours = _median_or_none([run.number("samples_per_second") for run in row.runs])
     if base is None:
         return RelativeCost(ours, None)
     for place in dict.fromkeys(map(machine, row.runs)):
         here, there = (
-            _typical([run.number("samples_per_second") for run in of.runs if machine(run) == place])
+            _median_or_none([run.number("samples_per_second") for run in of.runs if machine(run) == place])
             for of in (row, base)
         )
         if here is not None and there:
@@ -286,12 +286,12 @@ def machine(run: RunRecord) -> str:
     return str([run.summary.get("machine"), *(run.options.get(name) for name in MACHINE_OPTIONS)])
 
 
-def _typical(values: Sequence[float | None]) -> float | None:
+def _median_or_none(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return median(known) if known else None
 
 
-def _interval(row: Row, metric: str, scores: SavedScores) -> tuple[Interval | None, str]:
+def _compute_interval(row: Row, metric: str, scores: SavedScores) -> tuple[Interval | None, str]:
     """The interval of the mean, cut off at the metric's bounds, and a remark if it is over seeds for a reason."""
     runs = [run for run in row.runs if run.metric(metric) is not None]
     scored = [scores.of(run, metric) for run in runs]
@@ -310,7 +310,7 @@ def _interval(row: Row, metric: str, scores: SavedScores) -> tuple[Interval | No
     return replace(found, low=max(low, found.low), high=min(high, found.high)), remark
 
 
-def _published(row: Row) -> tuple[Published | None, list[str]]:
+def _find_published(row: Row) -> tuple[Published | None, list[str]]:
     """The published cell that the row's runs name, and remarks if they name several or an unknown one."""
     ended = [run for run in row.runs if run.status == "ok" and run.summary.get("published")]
     named: dict[PublishedResult, list[RunRecord]] = {}
@@ -325,12 +325,12 @@ def _published(row: Row) -> tuple[Published | None, list[str]]:
     if len(named) != 1:
         return None, remarks
     result, runs = next(iter(named.items()))
-    ours = _mean([value for run in runs if (value := run.metric(result.cell.metric)) is not None])
-    reasons = dict.fromkeys(reason for run in runs for reason in _reasons(run, result))
+    ours = _mean_or_none([value for run in runs if (value := run.metric(result.cell.metric)) is not None])
+    reasons = dict.fromkeys(reason for run in runs for reason in _list_obstacles(run, result))
     return Published((result, *_same_setting(result)), ours, tuple(reasons)), remarks
 
 
-def _reasons(run: RunRecord, result: PublishedResult) -> list[str]:
+def _list_obstacles(run: RunRecord, result: PublishedResult) -> list[str]:
     """Why a run cannot be compared with a published number."""
     trial = ["a trial of a few batches"] if run.options.get("trainer.fast_dev_run") else []
     return [*find_obstacles(run.summary, result), *trial]

@@ -48,11 +48,11 @@ def page(found: Collection, sections: Sequence[Section], plots: Sequence[Figure]
     content = page_content(found, sections, plots, pictures)
     parts = {
         "title": escape(heading(found)),
-        "style": _resource("page.css"),
+        "style": _read_resource("page.css"),
         "content": _in_a_script(json.dumps(content, ensure_ascii=False, allow_nan=False, default=str)),
-        "script": _resource("page.js"),
+        "script": _read_resource("page.js"),
     }
-    return re.sub(r"\{\{ (\w+) \}\}", lambda place: parts[place[1]], _resource("template.html"))
+    return re.sub(r"\{\{ (\w+) \}\}", lambda place: parts[place[1]], _read_resource("template.html"))
 
 
 def page_content(
@@ -76,9 +76,9 @@ def page_content(
         "commits": commits.most_common(),
         "legend": LEGEND,
         "about": first_comments("attention"),
-        "tables": [_table(table, lines, numbers) for table, lines in with_results(sections)],
+        "tables": [_build_table(table, lines, numbers) for table, lines in with_results(sections)],
         "leftovers": describe_leftovers(found, sections),
-        "figures": [_figure(figure, pictures) for figure in plots],
+        "figures": [_build_figure(figure, pictures) for figure in plots],
         "run_columns": run_columns,
         "runs_largest_first": [
             i
@@ -86,13 +86,13 @@ def page_content(
             if name in {"result", *map(format_heading, metrics.values())}
             and not any(map(less_is_better, metrics.values()))
         ],
-        "runs": [_run(run, metrics) | more for run, more in zip(found.runs, details, strict=True)],
+        "runs": [_build_run(run, metrics) | more for run, more in zip(found.runs, details, strict=True)],
         "tests": tests,
-        "options": _differences([_facts(run) for run in found.runs]),
+        "options": _compress_facts([_format_facts(run) for run in found.runs]),
     }
 
 
-def _table(table: Table, lines: Sequence[Line], numbers: Mapping[Path, int]) -> dict[str, Any]:
+def _build_table(table: Table, lines: Sequence[Line], numbers: Mapping[Path, int]) -> dict[str, Any]:
     columns, rows = cells(table, lines)
     return {
         "title": table.title,
@@ -100,12 +100,12 @@ def _table(table: Table, lines: Sequence[Line], numbers: Mapping[Path, int]) -> 
         "columns": columns,
         "minor": [i for i, name in enumerate(columns) if name in MINOR],
         "largest_first": [i for i, name in enumerate(columns) if largest_first(table, name)],
-        "rows": [_row(line, texts, columns, numbers) for line, texts in zip(lines, rows, strict=True)]
-        + [_reference(remark, texts) for remark, texts in reference_cells(table, columns)],
+        "rows": [_build_row(line, texts, columns, numbers) for line, texts in zip(lines, rows, strict=True)]
+        + [_build_reference(remark, texts) for remark, texts in reference_cells(table, columns)],
     }
 
 
-def _row(line: Line, texts: list[str], columns: list[str], numbers: Mapping[Path, int]) -> dict[str, Any]:
+def _build_row(line: Line, texts: list[str], columns: list[str], numbers: Mapping[Path, int]) -> dict[str, Any]:
     """A row of a table. `marked` are the cells whose cost differs from the reference by more than 5 %."""
     marked = [columns.index(name) for name, cost in COST_COLUMNS.items() if getattr(line, cost).is_other]
     return {
@@ -122,14 +122,14 @@ def _row(line: Line, texts: list[str], columns: list[str], numbers: Mapping[Path
     }
 
 
-def _reference(remark: str, texts: list[str]) -> dict[str, Any]:
+def _build_reference(remark: str, texts: list[str]) -> dict[str, Any]:
     """A reference as a row of a table without runs."""
     empty: dict[str, Any] = dict.fromkeys(("statuses", "marked", "published_notes", "reasons", "runs"), ())
     facts = {"attention": texts[0], "control": False, "cells": texts, "published": None, "notes": [remark]}
     return empty | facts
 
 
-def _run(run: RunRecord, metrics: Mapping[Path, str]) -> dict[str, Any]:
+def _build_run(run: RunRecord, metrics: Mapping[Path, str]) -> dict[str, Any]:
     metric = metrics[run.folder]
     return {
         "name": run.name,
@@ -139,7 +139,7 @@ def _run(run: RunRecord, metrics: Mapping[Path, str]) -> dict[str, Any]:
         "result": format_value(run.metric(metric), metric),
         "cells": list(_run_cells(run, metrics).values()),
         "error": str(run.summary.get("error") or "") if run.status != "ok" else "",
-        "command": _command(run),
+        "command": _repeat_command(run),
     }
 
 
@@ -165,13 +165,13 @@ def _run_cells(run: RunRecord, metrics: Mapping[Path, str]) -> dict[str, str]:
     return {name: "" if value is None else str(value) for name, value in known.items()}
 
 
-def _command(run: RunRecord) -> str:
+def _repeat_command(run: RunRecord) -> str:
     """The command that repeats a run."""
     words = run.summary.get("command")
     return shlex.join([*PROGRAM.split(), *map(str, words)]) if isinstance(words, list) else ""
 
 
-def _facts(run: RunRecord) -> dict[str, str]:
+def _format_facts(run: RunRecord) -> dict[str, str]:
     """Options and FACTS of a run as text."""
     facts: dict[str, Any] = dict(run.options)
     for name in FACTS:
@@ -180,7 +180,7 @@ def _facts(run: RunRecord) -> dict[str, str]:
     return {name: format_option(value) for name, value in facts.items()}
 
 
-def _differences(found: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+def _compress_facts(found: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     """Facts of runs, compressed: the most common values, and for each run the exceptions, as indices into `values`."""
     names = sorted({name for facts in found for name in facts})
     values: dict[str, int] = {}
@@ -194,7 +194,7 @@ def _differences(found: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     }
 
 
-def _figure(figure: Figure, pictures: Sequence[Path]) -> dict[str, Any]:
+def _build_figure(figure: Figure, pictures: Sequence[Path]) -> dict[str, Any]:
     files = [path.as_posix() for path in pictures if path.stem == figure.name and path.suffix in PICTURES]
     texts = {name: getattr(figure, name) for name in ("name", "title", "caption", "alt", "table")}
     return texts | {"panels": svg_panels(figure), "legend": svg_legend(figure), "pictures": files}
@@ -205,5 +205,5 @@ def _in_a_script(text: str) -> str:
     return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
 
 
-def _resource(name: str) -> str:
+def _read_resource(name: str) -> str:
     return files(__package__).joinpath("page", name).read_text(encoding="utf-8")

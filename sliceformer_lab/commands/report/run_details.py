@@ -33,7 +33,7 @@ def run_details(runs: Sequence[RunRecord], sections: Sequence[Section]) -> tuple
     """For each run its `curves`, `pictures`, the index `test` of its test set and `answers`; and the test sets."""
     metrics = {run.folder: table.metric for table, found in sections for line in found for run in line.row.runs}
     points = min(MAX_POINTS, max(MIN_POINTS, CURVE_POINTS // max(3 * len(runs), 1)))
-    embedded = _embedded(sections)
+    embedded = _embed_pictures(sections)
     tests: dict[str, Details] = {}
     each = max(100, MAX_PREDICTIONS // max(len(runs), 1))
     found = []
@@ -41,17 +41,17 @@ def run_details(runs: Sequence[RunRecord], sections: Sequence[Section]) -> tuple
         metric = metrics.get(run.folder, "")
         details: Details = {
             "metric": metric,
-            "curves": _curves(run, metric, points),
+            "curves": _read_curves(run, metric, points),
             "pictures": {file.name: embedded.get((run.name, file.name)) for file in pictures_in(run.folder)},
         }
-        found.append(details | _predictions(run, tests, each))
+        found.append(details | _read_answers(run, tests, each))
     for index, test in enumerate(tests.values()):
         scored = [(run, details) for run, details in zip(runs, found, strict=True) if details.get("test") == index]
-        _describe(test, [details["answers"] for _, details in scored], scored[0][0])
+        _describe_examples(test, [details["answers"] for _, details in scored], scored[0][0])
     return found, list(tests.values())
 
 
-def _curves(run: RunRecord, metric: str, points: int) -> dict[str, Any]:
+def _read_curves(run: RunRecord, metric: str, points: int) -> dict[str, Any]:
     """Panel -> epochs and values of the validation metric and both losses."""
     table = curve_of(run, metric.partition("/")[2].removesuffix("_best_test_epoch"))
     curves = {}
@@ -61,7 +61,7 @@ def _curves(run: RunRecord, metric: str, points: int) -> dict[str, Any]:
     return curves
 
 
-def _predictions(run: RunRecord, tests: dict[str, Details], each: int) -> Details:
+def _read_answers(run: RunRecord, tests: dict[str, Details], each: int) -> Details:
     """The test set of a run, which is added to `tests`, and its answers to at most `each` examples of it."""
     try:
         words = read_predictions(run.folder, "test")
@@ -87,11 +87,11 @@ def _predictions(run: RunRecord, tests: dict[str, Details], each: int) -> Detail
             "total": len(ids),
             "rows": kept.tolist(),
             "ids": ids[kept].tolist(),
-            "targets": _plain(targets[kept]),
+            "targets": _round_values(targets[kept]),
             "names": [str(name) for name in words.get("class_names", [])],
             "places": None if places is None else [str(place) for place in places[order][kept]],
         }
-    return {"test": list(tests).index(digest), "answers": _plain(answers[kept])}
+    return {"test": list(tests).index(digest), "answers": _round_values(answers[kept])}
 
 
 def _are_labels(targets: NDArray[Any]) -> bool:
@@ -99,14 +99,14 @@ def _are_labels(targets: NDArray[Any]) -> bool:
     return bool(np.isin(targets[np.isfinite(targets)], (0, 1)).all())
 
 
-def _plain(values: NDArray[Any]) -> list[int] | list[float | None]:
+def _round_values(values: NDArray[Any]) -> list[int] | list[float | None]:
     """Whole numbers, or numbers of four digits with None for NaN."""
     if values.dtype.kind in "iu":
         return [int(value) for value in values]
     return [float(f"{value:.4g}") if np.isfinite(value) else None for value in values]
 
 
-def _describe(test: Details, answers: Sequence[Sequence[Any]], run: RunRecord) -> None:
+def _describe_examples(test: Details, answers: Sequence[Sequence[Any]], run: RunRecord) -> None:
     """Add the texts or SMILES of the examples on which the runs differ most, where predictions.csv has them."""
     rows = test.pop("rows")
     test["texts"] = {}
@@ -125,7 +125,7 @@ def _describe(test: Details, answers: Sequence[Sequence[Any]], run: RunRecord) -
         test["texts"] = {i: str(texts[rows[i]])[:MAX_DESCRIBED_CHARACTERS] for i in chosen}
 
 
-def _embedded(sections: Sequence[Section]) -> dict[tuple[str, str], str]:
+def _embed_pictures(sections: Sequence[Section]) -> dict[tuple[str, str], str]:
     """(run, picture) -> data URL of the pictures of results, for the first run of each row, while they fit.
 
     Curves and spectra are links, as the page draws its own.

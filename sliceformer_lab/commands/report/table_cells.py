@@ -24,23 +24,23 @@ def describe_common_options(table: Table) -> list[str]:
     return [*([f"Unless a row says otherwise: {options}."] if options else []), *(f"Data: {one}." for one in remarks)]
 
 
-def _columns(table: Table, lines: Sequence[Line]) -> dict[str, Column]:
+def _build_columns(table: Table, lines: Sequence[Line]) -> dict[str, Column]:
     """Column head -> function of a line and the metric's factor that returns the cell."""
     opponents = {line.test.against for line in lines if line.test}
     versus = f"difference to {opponents.pop()}" if len(opponents) == 1 else "difference"
     return {
-        "n": lambda line, _: _runs(line),
-        format_heading(table.metric): _score,
+        "n": lambda line, _: _format_runs(line),
+        format_heading(table.metric): _format_score,
         "interval over": lambda line, _: line.interval.how.partition(" over ")[2] if line.interval else "",
         "failures at chance": lambda line, factor: format_number(line.mean_with_failures, factor),
-        versus: lambda line, factor: _difference(line, factor, named=versus == "difference"),
+        versus: lambda line, factor: _format_difference(line, factor, named=versus == "difference"),
         "smallest detectable": lambda line, factor: format_number(line.test.smallest, factor) if line.test else "",
-        "verdict": lambda line, _: _verdict(line),
+        "verdict": lambda line, _: _format_verdict(line),
         "budget": lambda line, _: line.budget,
-        "parameters": lambda line, _: _cost(line.parameters),
-        "multiply-adds": lambda line, _: _cost(line.multiply_adds),
-        "samples/s": lambda line, _: _cost(line.speed),
-        "published": lambda line, _: _printed(line.published, table.metric),
+        "parameters": lambda line, _: _format_cost(line.parameters),
+        "multiply-adds": lambda line, _: _format_cost(line.multiply_adds),
+        "samples/s": lambda line, _: _format_cost(line.speed),
+        "published": lambda line, _: _format_published(line.published, table.metric),
         "to published": lambda line, _: _to_published(line.published),
     }
 
@@ -48,7 +48,7 @@ def _columns(table: Table, lines: Sequence[Line]) -> dict[str, Column]:
 def cells(table: Table, lines: Sequence[Line], brief: bool = False) -> tuple[list[str], list[list[str]]]:
     """Column heads and rows, without empty columns; `brief` leaves MINOR columns out."""
     factor = factor_of(table.metric)
-    columns = {name: column for name, column in _columns(table, lines).items() if not (brief and name in MINOR)}
+    columns = {name: column for name, column in _build_columns(table, lines).items() if not (brief and name in MINOR)}
     filled = {name: [column(line, factor) for line in lines] for name, column in columns.items()}
     shown_columns = {name: texts for name, texts in filled.items() if any(texts)}
     names = ["attention", *table.by, *shown_columns]
@@ -93,35 +93,35 @@ def largest_first(table: Table, name: str) -> bool:
     return name in ("n", "samples/s")
 
 
-def _score(line: Line, factor: float) -> str:
+def _format_score(line: Line, factor: float) -> str:
     """The mean with its interval; for two seeds, which give none, with both results."""
     mean = format_number(line.mean, factor)
     if line.interval is None and len(line.values) > 1:
         low, high = sorted(line.values.values())[:: len(line.values) - 1]
         return f"{mean} ({format_number(low, factor)}, {format_number(high, factor)})"
-    return mean + _interval(line.interval, factor)
+    return mean + _format_interval(line.interval, factor)
 
 
-def _runs(line: Line) -> str:
+def _format_runs(line: Line) -> str:
     """Number of runs done and planned, and the statuses of the others."""
     others = ", ".join(f"{count} {status}" for status, count in line.statuses.items() if status != "ok")
     return f"{len(line.values)} of {line.planned}" + (f": {others}" if others else "")
 
 
-def _difference(line: Line, factor: float, named: bool) -> str:
+def _format_difference(line: Line, factor: float, named: bool) -> str:
     """The difference to the opponent, which is `named` if the column's head does not name it."""
     if line.test is None or line.test.difference is None:
         return ""
     return f"{factor * line.test.difference:+.4g}{f' to {line.test.against}' if named else ''}"
 
 
-def _verdict(line: Line) -> str:
+def _format_verdict(line: Line) -> str:
     if line.test is None:
         return ""
     return line.test.verdict if line.test.p is None else f"{line.test.verdict} (p = {line.test.p:.3g})"
 
 
-def _cost(cost: RelativeCost) -> str:
+def _format_cost(cost: RelativeCost) -> str:
     if cost.value is None:
         return ""
     ratio = "" if cost.ratio is None else f" ({cost.ratio:.2f} ×{' *' if cost.is_other else ''})"
@@ -129,7 +129,7 @@ def _cost(cost: RelativeCost) -> str:
     return f"{size}{ratio}"
 
 
-def _printed(published: Published | None, metric: str) -> str:
+def _format_published(published: Published | None, metric: str) -> str:
     """The published number in its own unit, marked under another protocol or metric, and the range if papers differ."""
     if published is None:
         return ""
@@ -166,7 +166,7 @@ def published_notes(published: Published | None) -> list[str]:
     return notes
 
 
-def _interval(interval: Interval | None, factor: float) -> str:
+def _format_interval(interval: Interval | None, factor: float) -> str:
     return (
         "" if interval is None else f" [{format_number(interval.low, factor)}, {format_number(interval.high, factor)}]"
     )

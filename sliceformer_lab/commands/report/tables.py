@@ -52,7 +52,7 @@ def markdown(found: Collection, sections: Sequence[Section]) -> str:
     for table, lines in with_results(sections):
         names, rows = all_cells(table, lines)
         parts += [f"## {in_markdown(table.title)}", *map(in_markdown, describe_common_options(table))]
-        parts += [markdown_table(*([*map(in_markdown, row)] for row in (names, *rows))), *_notes(table, lines)]
+        parts += [markdown_table(*([*map(in_markdown, row)] for row in (names, *rows))), *_list_notes(table, lines)]
     if rest := describe_leftovers(found, sections):
         parts += ["## Not in a table", "\n".join(f"- {in_markdown(line)}" for line in rest)]
     return "\n\n".join(parts) + "\n"
@@ -79,7 +79,7 @@ def frame(sections: Iterable[Section]) -> pd.DataFrame:
     """A row for each line and reference, with unrounded numbers in the units of the summaries; no formulas."""
     records = []
     for table, lines in sections:
-        records += [_record(table, line) for line in lines]
+        records += [_build_record(table, line) for line in lines]
         records += [
             {"table": table.title, "attention": f"reference: {one.name}", "metric": table.metric, "mean": one.value}
             for one in references_in(table)
@@ -157,7 +157,7 @@ def counts(found: Collection) -> str:
     return f"{len(found.runs)} run{'s' if len(found.runs) > 1 else ''}: {words}."
 
 
-def _notes(table: Table, lines: Iterable[Line]) -> list[str]:
+def _list_notes(table: Table, lines: Iterable[Line]) -> list[str]:
     """The remarks on a table's lines as one Markdown list; empty if there is none."""
     remarks = []
     for line in lines:
@@ -168,7 +168,7 @@ def _notes(table: Table, lines: Iterable[Line]) -> list[str]:
     return ["\n".join(remarks)] if remarks else []
 
 
-def _record(table: Table, line: Line) -> dict[str, Any]:
+def _build_record(table: Table, line: Line) -> dict[str, Any]:
     """A line of the CSV file: column -> value."""
     test, published = line.test, line.published
     span = published.span if published else None
@@ -183,7 +183,7 @@ def _record(table: Table, line: Line) -> dict[str, Any]:
         "planned": line.planned,
         "statuses": "; ".join(f"{count} {status}" for status, count in line.statuses.items()),
         "mean": line.mean,
-        **_bounds(line.interval),
+        **_format_bounds(line.interval),
         "mean_failures_at_chance": line.mean_with_failures,
         "against": test.against if test else None,
         "pairs": test.pairs if test else None,
@@ -210,6 +210,6 @@ def _cost_record(name: str, cost: RelativeCost) -> dict[str, float | None]:
     return {name: cost.value, f"{name}_ratio": cost.ratio}
 
 
-def _bounds(interval: Interval | None) -> dict[str, float | str | None]:
+def _format_bounds(interval: Interval | None) -> dict[str, float | str | None]:
     low, high, how = (interval.low, interval.high, interval.how) if interval else (None, None, None)
     return {"low": low, "high": high, "interval": how}

@@ -34,7 +34,7 @@ def read_sections(options: ReportOptions) -> tuple[Collection, list[Section]]:
     return found, [(table, lines(table, options)) for table in tables(found, options.factors, options.metric)]
 
 
-def run(options: ReportOptions, folder: Path) -> None:
+def write_report(options: ReportOptions, folder: Path) -> None:
     """Write report.html, .md, .csv, .tex and figures into `folder`, and print the tables.
 
     Raises LabError.

@@ -13,12 +13,12 @@ from typing import Any
 from sliceformer_lab.attention.contract import CHECKS
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
 from sliceformer_lab.commands.benchmark.machine import machine
-from sliceformer_lab.commands.benchmark.run_suite import run as run_benchmark
-from sliceformer_lab.commands.check.run_checks import run as check_contract
+from sliceformer_lab.commands.benchmark.run_suite import run_benchmark
+from sliceformer_lab.commands.check.run_checks import check_contract
 from sliceformer_lab.commands.compare.declaration import source_digests
 from sliceformer_lab.commands.compare.steps import REPORT, RUNS
 from sliceformer_lab.commands.map.map_options import MapOptions
-from sliceformer_lab.commands.map.map_runs import run as run_map
+from sliceformer_lab.commands.map.map_runs import run_map
 from sliceformer_lab.commands.submit.submit_options import SubmitOptions
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.schema import allowed_too
@@ -60,8 +60,8 @@ def submit(options: SubmitOptions, launcher: Launcher) -> Line:
         "node": node,
         "sources": source_digests(node),
         "rules": [str(inspect.getdoc(check)).splitlines()[0] for check in CHECKS],  # all of them kept
-        "growth": {"seconds": seconds, "exponent": _exponent(seconds), "machine": facts},
-        "probes": {cell["probe"]: _probe(cell) for cell in cells},
+        "growth": {"seconds": seconds, "exponent": _fit_exponent(seconds), "machine": facts},
+        "probes": {cell["probe"]: _summarise_cell(cell) for cell in cells},
         "data": _test_digests(folder / "map" / RUNS),
         "commit": git_commit(),
     }
@@ -91,7 +91,10 @@ def differences(line: Mapping[str, Any], again: Mapping[str, Any]) -> list[tuple
         ),
         ("exponent of time", line["growth"]["exponent"], again["growth"]["exponent"], MAX_EXPONENT_GAP),
     ]
-    return [*found, *((subject, _number(a), _number(b), _close(a, b, gap)) for subject, a, b, gap in numbers)]
+    return [
+        *found,
+        *((subject, _format_number(a), _format_number(b), _are_close(a, b, gap)) for subject, a, b, gap in numbers),
+    ]
 
 
 def read_line(file: Path) -> Line:
@@ -112,13 +115,13 @@ def _test_digests(runs: Path) -> list[str]:
     return sorted({one["digests"]["test"] for one in summaries if one["digests"].get("test")})
 
 
-def _probe(cell: Mapping[str, Any]) -> Line:
+def _summarise_cell(cell: Mapping[str, Any]) -> Line:
     """What a line keeps of a cell; of the single scores, one that diverged is None, and counts as chance in `score`."""
     scores = [run["value"] for run in cell["reporting"]]
     return {key: cell[key] for key in ("reason", "rate", "score", "steps", "chance", "bag_level")} | {"scores": scores}
 
 
-def _exponent(seconds: Mapping[str, float | None]) -> float | None:
+def _fit_exponent(seconds: Mapping[str, float | None]) -> float | None:
     """p of N^p between the two longest sizes that ran."""
     known = sorted((int(tokens), value) for tokens, value in seconds.items() if value)[-2:]
     if len(known) < 2:
@@ -127,9 +130,9 @@ def _exponent(seconds: Mapping[str, float | None]) -> float | None:
     return math.log(long / short) / math.log(many / few)
 
 
-def _close(one: float | None, other: float | None, most: float) -> bool:
+def _are_close(one: float | None, other: float | None, most: float) -> bool:
     return one == other if one is None or other is None else abs(one - other) <= most
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "none" if value is None else f"{value:.3f}"

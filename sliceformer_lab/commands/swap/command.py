@@ -44,9 +44,9 @@ def job(cfg: DictConfig, folder: Path) -> None:
         for control in options.controls:
             load_option("attention", control)  # raises ConfigError for an unknown name
             rows.setdefault(control, {})
-    from sliceformer_lab.commands.swap.swap_and_heal import run
+    from sliceformer_lab.commands.swap.swap_and_heal import swap_and_heal
 
-    run(options, inputs, labelled, layers, rows)
+    swap_and_heal(options, inputs, labelled, layers, rows)
 
 
 COMMAND = Command(

@@ -35,7 +35,7 @@ FIRST_LINE_S, LINE_S, SAVE_S = 10.0, 60.0, 60.0  # seconds to the first line, be
 STAGES = ("layers", "together")
 
 
-def run(
+def swap_and_heal(
     options: SwapOptions,
     inputs: HealingInputs,
     labelled: LabelledInputs,
@@ -54,9 +54,9 @@ def run(
     known |= {"attention": subject, "overrides": dict(rows[subject])}
     saved = _read_state(output, known)
     opened = open_model(options)
-    healing, held_out = _contents(inputs, opened)
+    healing, held_out = _split_inputs(inputs, opened)
     task = None if labelled.file is None else LabelledTask(opened, labelled, options.batch_size, options.seed)
-    students = {name: _swap(opened, options, layers, name, overrides) for name, overrides in rows.items()}
+    students = {name: _swap_attention(opened, options, layers, name, overrides) for name, overrides in rows.items()}
     depth = len(find_blocks(opened.trunk(opened.model)))
     chosen = list(range(depth) if layers is None else layers)
     console = PlainConsole(highlight=False, soft_wrap=True)
@@ -73,7 +73,7 @@ def run(
                 console.print(f"control {name}")
                 saved = _read_state(work.folder, known)
             work.heal(saved)
-        verdict = None if task is None else _judge(task, works, len(chosen))
+        verdict = None if task is None else _judge_swap(task, works, len(chosen))
         note = {"name": subject, "layers": chosen, "keep_qk": options.keep_qk, "overrides": dict(rows[subject])}
         code = opened.save(students[subject], output, note)
         write_report(output, works[subject].report(subject, depth, code), verdict)
@@ -84,12 +84,12 @@ def run(
         console.print(verdict_sentence(verdict).replace("**", "").replace("`", ""))
 
 
-def _judge(task: LabelledTask, works: Mapping[str, _Work], num_layers: int) -> SwapVerdict:
+def _judge_swap(task: LabelledTask, works: Mapping[str, _Work], num_layers: int) -> SwapVerdict:
     rows = {name: work.correct for name, work in works.items()}
     return SwapVerdict(task.correct(task.opened.model), rows, task.num_training, num_layers)
 
 
-def _swap(
+def _swap_attention(
     opened: LibraryModel, options: SwapOptions, layers: Sequence[int] | None, name: str, overrides: Mapping[str, object]
 ) -> Any:
     """A copy of the model with this attention. Raises ConfigError if it does not fit."""
@@ -107,7 +107,7 @@ def _swap(
         raise ConfigError(str(error)) from error
 
 
-def _contents(inputs: HealingInputs, opened: LibraryModel) -> tuple[list[Content], list[Content]]:
+def _split_inputs(inputs: HealingInputs, opened: LibraryModel) -> tuple[list[Content], list[Content]]:
     """The inputs that heal and those that measure. Raises DataError for an input that cannot be read, or too few."""
     file, contents = Path(inputs.file).expanduser(), []
     for one in read_inputs(file, opened.kind, inputs.column):

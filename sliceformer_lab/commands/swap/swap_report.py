@@ -77,12 +77,12 @@ def measure(opened: LibraryModel, student: Any, layers: Sequence[int], batches: 
 
 def write_report(folder: Path, report: SwapReport, verdict: SwapVerdict | None) -> None:
     """Writes report.md, and report.json after it."""
-    write_text(folder / "report.md", _page(report, verdict))
+    write_text(folder / "report.md", _format_page(report, verdict))
     facts = asdict(report) | ({} if verdict is None else {"verdict": verdict.facts()})
     write_json(folder / "report.json", facts)
 
 
-def _page(report: SwapReport, verdict: SwapVerdict | None) -> str:
+def _format_page(report: SwapReport, verdict: SwapVerdict | None) -> str:
     judged = "" if verdict is None else f"\n{verdict_section(verdict)}"
     unknown = "" if verdict else " Whether a task keeps its score is not measured: give labelled.file."
     places = ", ".join(map(str, report.layers))
@@ -101,8 +101,8 @@ def _page(report: SwapReport, verdict: SwapVerdict | None) -> str:
                 title,
                 f"{one.final_error:.3f}",
                 f"{one.cosine:.3f}",
-                _share(one.same_class),
-                _whole(report.seconds, stage),
+                _format_share(one.same_class),
+                _format_seconds(report.seconds, stage),
             ]
             for stage, title in TITLES.items()
             for one in [report.fidelity[stage]]
@@ -131,9 +131,9 @@ The held-out inputs took the original {last.times[0]:.2f} s and the healed model
 """
 
 
-def _share(value: float | None) -> str:
+def _format_share(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f} %"
 
 
-def _whole(seconds: Mapping[str, float], stage: str) -> str:
+def _format_seconds(seconds: Mapping[str, float], stage: str) -> str:
     return f"{seconds[stage]:.0f}" if stage in seconds else "–"

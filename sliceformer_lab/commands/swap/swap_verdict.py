@@ -64,8 +64,10 @@ def verdict_section(found: SwapVerdict) -> str:
     """The section of the report."""
     less = found.less()
     sets = list(found.rows[found.subject])
-    accuracies = [["original", *["" for _ in sets[:-1]], _percent(found.original)]]
-    accuracies += [[f"`{name}`", *(_percent(by_set[one]) for one in sets)] for name, by_set in found.rows.items()]
+    accuracies = [["original", *["" for _ in sets[:-1]], _format_percent(found.original)]]
+    accuracies += [
+        [f"`{name}`", *(_format_percent(by_set[one]) for one in sets)] for name, by_set in found.rows.items()
+    ]
     comparisons = [
         [name if name == "original" else f"`{name}`", format_points(one), p_value(p)] for name, (one, p) in less.items()
     ]
@@ -111,5 +113,5 @@ def format_points(one: Estimate) -> str:
     return f"{100 * one.mean:+.2f} ± {50 * (one.interval().high - one.interval().low):.2f}"
 
 
-def _percent(right: np.ndarray) -> str:
+def _format_percent(right: np.ndarray) -> str:
     return f"{100 * right.mean():.1f}"

@@ -20,9 +20,9 @@ NEEDS = {
 def job(cfg: DictConfig, folder: Path) -> None:
     """Validate the options, save the workspace or report and write its address into `folder`. Raises LabError."""
     options = command_options(cfg, WandbOptions, COMMAND.config_name)
-    from sliceformer_lab.commands.wandb.save import run
+    from sliceformer_lab.commands.wandb.save import save_on_server
 
-    run(options, folder)
+    save_on_server(options, folder)
 
 
 COMMAND = Command(

@@ -59,12 +59,12 @@ def logged_runs(options: WandbOptions) -> LoggedRuns:
         metric=made[0].metric,
         group=node["group"] or folder.name,
         colours={row.attention: looks[name_in_figures(row)].colour for row in reversed(rows)},
-        baseline=_baseline(runs),
+        baseline=_find_baseline(runs),
         varied=tuple(_in_configuration(name) for name in varied_options(folder) or varied_options(folder / RUNS)),
     )
 
 
-def _baseline(runs: list[RunRecord]) -> str | None:
+def _find_baseline(runs: list[RunRecord]) -> str | None:
     """The id of the first finished run with softmax attention."""
     softmax = [run for run in runs if run.attention == BASELINE and run.status == "ok"]
     ids = [(run.folder / ID_FILE).read_text(encoding="utf-8") for run in sorted(softmax, key=lambda run: str(run.unit))]

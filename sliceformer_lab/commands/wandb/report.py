@@ -20,12 +20,12 @@ def report(runs: LoggedRuns, entity: str, folder: str | None) -> wr.Report:
     """The report, which looks its project up on the server. Raises LabError for a folder without a page of ours."""
     if folder is None:
         raise LabError("wandb report: name the folder of a sweep, an audit, a search or a map")
-    page = _page(Path(folder).expanduser().resolve())
+    page = _find_page(Path(folder).expanduser().resolve())
     title, *parts = page.read_text(encoding="utf-8").split("\n\n")
     text = [part for part in parts if not part.startswith("![")]
-    results = _runset("results", runs, entity, f"Metric('JobType') == '{PAGES[page.name]}'")
+    results = _build_runset("results", runs, entity, f"Metric('JobType') == '{PAGES[page.name]}'")
     by_attention = [
-        _runset(name, runs, entity, f"Config('{ATTENTION}') == '{name}' and Metric('JobType') == 'train'")
+        _build_runset(name, runs, entity, f"Config('{ATTENTION}') == '{name}' and Metric('JobType') == 'train'")
         for name in runs.colours
     ]
     colours = {
@@ -33,7 +33,7 @@ def report(runs: LoggedRuns, entity: str, folder: str | None) -> wr.Report:
         for name, colour in runs.colours.items()
     }
     blocks = [
-        *_methods(page),
+        *_describe_methods(page),
         wr.MarkdownBlock("\n\n".join(text)),
     ]
     for name, panels in sections(runs).items():
@@ -44,7 +44,7 @@ def report(runs: LoggedRuns, entity: str, folder: str | None) -> wr.Report:
     return wr.Report(project=runs.project, entity=entity, title=title.lstrip("# ")[:128], blocks=blocks, width="fluid")
 
 
-def _page(folder: Path) -> Path:
+def _find_page(folder: Path) -> Path:
     """The page of a folder's results."""
     for name in PAGES:
         if (folder / "report" / name).is_file():
@@ -52,7 +52,7 @@ def _page(folder: Path) -> Path:
     raise LabError(f"{folder} holds no page yet; write it with: report {shlex.quote(str(folder))}")
 
 
-def _methods(page: Path) -> list[wr.P | wr.CodeBlock]:
+def _describe_methods(page: Path) -> list[wr.P | wr.CodeBlock]:
     """What a sweep compares, and its command; the pages of the other commands say that themselves."""
     sweep = page.parent.parent
     if not (sweep / SWEEP).is_file():
@@ -61,6 +61,6 @@ def _methods(page: Path) -> list[wr.P | wr.CodeBlock]:
     return [wr.P(f"{sentence_of_sweep(varied_options(sweep))}."), wr.CodeBlock(command, language=None)]
 
 
-def _runset(name: str, runs: LoggedRuns, entity: str, filters: str) -> wr.Runset:
+def _build_runset(name: str, runs: LoggedRuns, entity: str, filters: str) -> wr.Runset:
     filters = f"Metric('Group') == '{runs.group}' and {filters}"
     return wr.Runset(entity=entity, project=runs.project, name=name, filters=filters, groupby=[f"config.{ATTENTION}"])

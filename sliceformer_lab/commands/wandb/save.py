@@ -17,7 +17,7 @@ from sliceformer_lab.training.results.wandb_runs import has_key, server_answers,
 log = logging.getLogger(__name__)
 
 
-def run(options: WandbOptions, folder: Path) -> None:
+def save_on_server(options: WandbOptions, folder: Path) -> None:
     """Save the workspace or report on the server, and its address in `folder`/ACTION.json. Raises LabError."""
     what = options.action
     check_extra(f"a {what}", "dashboard", "wandb_workspaces")

@@ -54,13 +54,13 @@ def sections(runs: LoggedRuns) -> dict[str, list[PanelTypes]]:
     return {
         "Metric by attention": [
             wr.MediaBrowser(title="Results with intervals", media_keys=RESULTS, layout=wr.Layout(w=24)),
-            _bars(metric),
+            _plot_bars(metric),
             wr.MarkdownPanel(markdown=NOTE),
             wr.WeavePanelSummaryTable(table_name=ROWS, layout=wr.Layout(w=24)),
             wr.WeavePanelSummaryTable(table_name=JOBS, layout=wr.Layout(w=24)),
         ],
         "Metric against cost": [
-            _scatter(key, label, metric)
+            _plot_scatter(key, label, metric)
             for key, label in {
                 "samples_per_second": "training, samples/s",
                 "peak_memory_gb": "peak memory, GB",
@@ -70,8 +70,8 @@ def sections(runs: LoggedRuns) -> dict[str, list[PanelTypes]]:
         ]
         + [wr.MediaBrowser(title="Speed and memory of a sweep", media_keys=["pictures/score_against_speed"])],
         "Learning curves": [
-            _curve(runs.curve, runs.curve, "epoch"),
-            _curve("train/loss", "Training loss", "trainer/global_step"),
+            _plot_curve(runs.curve, runs.curve, "epoch"),
+            _plot_curve("train/loss", "Training loss", "trainer/global_step"),
             wr.MediaBrowser(title="Curves of single runs", media_keys=["pictures/curves"]),
         ],
         "Confusion and mistakes": [
@@ -79,7 +79,7 @@ def sections(runs: LoggedRuns) -> dict[str, list[PanelTypes]]:
             for name, title in {"confusion": "Confusion", "mistakes": "Mistakes"}.items()
         ],
         "Spectra by layer": [
-            *(_curve(key, title, "epoch") for key, title in SCALARS.items()),
+            *(_plot_curve(key, title, "epoch") for key, title in SCALARS.items()),
             _line_series(SPECTRUM_BY_LAYER, "log10 of s_i / s_1 by layer", "index i of the singular value"),
             _line_series(SPECTRUM_OVER_TRAINING, "log10 of s_i / s_1 over training", "index i of the singular value"),
             wr.MediaBrowser(title="Spectra of single runs", media_keys=["pictures/spectrum"]),
@@ -99,7 +99,7 @@ def sections(runs: LoggedRuns) -> dict[str, list[PanelTypes]]:
     }
 
 
-def _bars(key: str) -> wr.BarPlot:
+def _plot_bars(key: str) -> wr.BarPlot:
     """A key of the summaries by attention."""
     return wr.BarPlot(
         title=f"{key} by attention",
@@ -110,14 +110,14 @@ def _bars(key: str) -> wr.BarPlot:
     )
 
 
-def _scatter(key: str, label: str, metric: str) -> wr.ScatterPlot:
+def _plot_scatter(key: str, label: str, metric: str) -> wr.ScatterPlot:
     """The metric against a cost, with a point for each run."""
     return wr.ScatterPlot(
         title=f"{metric} against {label}", x=wr.SummaryMetric(key), y=wr.SummaryMetric(metric), log_x=True
     )
 
 
-def _curve(key: str, title: str, axis: str) -> wr.LinePlot:
+def _plot_curve(key: str, title: str, axis: str) -> wr.LinePlot:
     """A metric of the history by attention."""
     return wr.LinePlot(
         title=title,

@@ -90,7 +90,7 @@ class PygData(PygFiles, LibraryData):
         """The part of the data that a checkpoint keeps."""
         return super().state_dict() | {"features": self._numbered}
 
-    def check_token_ids(self, state_dict: Mapping[str, Any]) -> None:
+    def check_encoding(self, state_dict: Mapping[str, Any]) -> None:
         if state_dict.get("features", self._recorded["numbered"]) != self._numbered:  # which the first runs have not
             raise DataError(
                 f"data.dataset={self.dataset}: its features have other values than those that the checkpoint was "

@@ -57,7 +57,7 @@ def molecule(smiles: str, most_atoms: int = MAX_ATOMS) -> Molecule | None:
 
     Raises TooManyAtomsError above `most_atoms`, and DataError if RDKit is not installed.
     """
-    chem, most = _rdkit(), min(most_atoms, MAX_ATOMS)
+    chem, most = _import_rdkit(), min(most_atoms, MAX_ATOMS)
     if len(smiles) > most:  # an atom takes a character; the rings of a large molecule can take RDKit minutes
         unchecked = chem.MolFromSmiles(smiles, sanitize=False)
         if unchecked is not None and unchecked.GetNumHeavyAtoms() > most:
@@ -67,11 +67,11 @@ def molecule(smiles: str, most_atoms: int = MAX_ATOMS) -> Molecule | None:
         return None
     if parsed.GetNumAtoms() > most:
         raise TooManyAtomsError
-    atoms = [_positions(ATOM_FEATURES, _atom_row(atom)) for atom in parsed.GetAtoms()]
+    atoms = [_list_positions(ATOM_FEATURES, _atom_row(atom)) for atom in parsed.GetAtoms()]
     ends, bonds = [], []
     for bond in parsed.GetBonds():
         i, j = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
-        row = _positions(BOND_FEATURES, (str(bond.GetBondType()), str(bond.GetStereo()), bond.GetIsConjugated()))
+        row = _list_positions(BOND_FEATURES, (str(bond.GetBondType()), str(bond.GetStereo()), bond.GetIsConjugated()))
         ends += [(i, j), (j, i)]
         bonds += [row, row]
     return Molecule(
@@ -84,7 +84,7 @@ def molecule(smiles: str, most_atoms: int = MAX_ATOMS) -> Molecule | None:
 
 def canonical_smiles(smiles: str) -> str:
     """RDKit's one SMILES of the molecule of a SMILES string that parses."""
-    return str(_rdkit().CanonSmiles(smiles))
+    return str(_import_rdkit().CanonSmiles(smiles))
 
 
 def _atom_row(atom: Any) -> tuple[Any, ...]:
@@ -101,7 +101,7 @@ def _atom_row(atom: Any) -> tuple[Any, ...]:
     )
 
 
-def _positions(features: dict[str, tuple[Any, ...]], row: tuple[Any, ...]) -> list[int]:
+def _list_positions(features: dict[str, tuple[Any, ...]], row: tuple[Any, ...]) -> list[int]:
     return [
         values.index(value) if value in values else len(values)
         for values, value in zip(features.values(), row, strict=True)
@@ -109,7 +109,7 @@ def _positions(features: dict[str, tuple[Any, ...]], row: tuple[Any, ...]) -> li
 
 
 @cache
-def _rdkit() -> ModuleType:
+def _import_rdkit() -> ModuleType:
     try:
         from rdkit import Chem, rdBase
     except ImportError as error:

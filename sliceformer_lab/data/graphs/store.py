@@ -141,7 +141,7 @@ class GraphSplit(StoredSplit):
         """A batch of graphs without targets."""
         lengths = torch.tensor([len(graph) for graph in graphs])
         width = int(lengths.max())
-        inputs = torch.from_numpy(_padded([graph.nodes for graph in graphs], width)).long()
+        inputs = torch.from_numpy(_pad_arrays([graph.nodes for graph in graphs], width)).long()
         made = Batch.unlabelled(inputs, Padding.from_lengths(lengths, width), self.structure(graphs, width))
         whole = [graph.context for graph in graphs if graph.context is not None]
         return replace(made, context=torch.from_numpy(np.stack(whole))) if whole else made
@@ -154,7 +154,7 @@ class GraphSplit(StoredSplit):
         edge_index, edge_features = torch.from_numpy(index), torch.from_numpy(features).long()
         positions = distances = path_edges = None
         if graphs[0].positions is not None:
-            positions = torch.from_numpy(_padded([g.positions for g in graphs if g.positions is not None], width))
+            positions = torch.from_numpy(_pad_arrays([g.positions for g in graphs if g.positions is not None], width))
         if self.pairwise and graphs[0].pairs is not None:
             pairs = np.full((len(graphs), width, width, 2), UNREACHABLE, dtype=np.uint8)
             for row, graph in enumerate(graphs):
@@ -167,7 +167,7 @@ class GraphSplit(StoredSplit):
         return Graphs(edge_index, edge_features, distances, path_edges, positions)
 
 
-def _padded(parts: Sequence[np.ndarray], width: int) -> np.ndarray:
+def _pad_arrays(parts: Sequence[np.ndarray], width: int) -> np.ndarray:
     """Arrays (n_i, F) -> (B, width, F), 0 on padding."""
     padded = np.zeros((len(parts), width, parts[0].shape[1]), dtype=parts[0].dtype)
     for row, part in zip(padded, parts, strict=True):

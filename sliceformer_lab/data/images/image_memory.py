@@ -33,7 +33,7 @@ class ImageMemory:
     def fill(self, positions: Sequence[int], decode: Callable[[int], Image.Image], limit: int) -> int:
         """Decode the images at `positions` on all cores, until `limit` bytes are full; returns the bytes in use."""
         used, arrays = 0, []
-        decoded = paced(_decoded(positions, decode), "images decoded", len(positions))
+        decoded = paced(_decode_images(positions, decode), "images decoded", len(positions))
         for position, pixels in zip(positions, decoded, strict=False):
             if used + pixels.nbytes > limit:
                 break
@@ -44,7 +44,7 @@ class ImageMemory:
         return used
 
 
-def _decoded(positions: Sequence[int], decode: Callable[[int], Image.Image]) -> Iterable[np.ndarray]:
+def _decode_images(positions: Sequence[int], decode: Callable[[int], Image.Image]) -> Iterable[np.ndarray]:
     with ThreadPoolExecutor(num_cores()) as pool:  # PIL decodes without holding Python's lock
         for first in range(0, len(positions), 256):  # `map` would decode all images at once
             yield from map(np.asarray, pool.map(decode, positions[first : first + 256]))

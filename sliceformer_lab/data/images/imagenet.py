@@ -45,9 +45,9 @@ class TinyImageNet(ImageNetLike):
         root = self.path / "tiny-imagenet-200"
         classes = class_names(root / "train")
         training = labelled_files(root / "train", classes, ENDINGS, "images", inner="images")
-        return {"train": list_images(root, training), "test": self._annotated(root, classes)}
+        return {"train": list_images(root, training), "test": self._read_annotated(root, classes)}
 
-    def _annotated(self, root: Path, classes: list[str]) -> FileImages:
+    def _read_annotated(self, root: Path, classes: list[str]) -> FileImages:
         table = root / "val" / "val_annotations.txt"
         if not table.is_file():
             raise DataError(f"{table} is missing; it holds the labels of val/images")

@@ -56,19 +56,19 @@ class MaskSplit(StoredSplit):
         return np.array(self.pixels[self.rows[row], :3]).transpose(1, 2, 0)
 
     def targets_at(self, rows: list[int]) -> Tensor:
-        return _targets(torch.from_numpy(np.array(self.pixels[self.rows[rows], 3])))
+        return _encode_masks(torch.from_numpy(np.array(self.pixels[self.rows[rows], 3])))
 
     def batch(self, rows: list[int]) -> Batch:
         pixels = torch.from_numpy(np.array(self.pixels[self.rows[rows]]))
         if self.pad or self.mirror:  # of image and mask together: the border has no class
             pixels = random_crop_flip(pixels, self.pad, self.mirror)
-        return Batch(NORMALISE(pixels[:, :3]), _targets(pixels[:, 3]), torch.tensor(rows))
+        return Batch(NORMALISE(pixels[:, :3]), _encode_masks(pixels[:, 3]), torch.tensor(rows))
 
 
 NORMALISE = ArrayTransform(IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD)
 
 
-def _targets(masks: Tensor) -> Tensor:
+def _encode_masks(masks: Tensor) -> Tensor:
     classes = masks.long() - 1
     return classes.masked_fill(classes < 0, NO_CLASS)
 

@@ -57,9 +57,9 @@ class CloudOptions:
         (B, N, 3 or 6) -> (B, N, 3 or 6 + num_waves) float and (B, N) int64.
         """
         xyz, normals = points[..., :3], points[..., 3:]
-        xyz = _scaled(xyz, self.scale)
+        xyz = _scale_clouds(xyz, self.scale)
         if training and self.augment != "none":
-            xyz, normals = _augmented(xyz, normals, self.augment)
+            xyz, normals = _augment_clouds(xyz, normals, self.augment)
         order = curve_order(xyz, self.order)
         features = torch.cat([xyz, normals, *position_waves(xyz, self.frequencies)], dim=2)
         return features.take_along_dim(order[..., None], dim=1), order
@@ -295,7 +295,7 @@ def position_waves(xyz: Tensor, frequencies: int) -> list[Tensor]:
     return [wave for angle in angles for wave in (angle.sin(), angle.cos())]
 
 
-def _scaled(xyz: Tensor, scale: Scale) -> Tensor:
+def _scale_clouds(xyz: Tensor, scale: Scale) -> Tensor:
     """Centred clouds (B, N, 3), scaled to the unit sphere or to standard deviation 1."""
     if scale == "none":
         return xyz
@@ -304,7 +304,7 @@ def _scaled(xyz: Tensor, scale: Scale) -> Tensor:
     return xyz / size.clamp_min(1e-12)[:, None, None]
 
 
-def _augmented(xyz: Tensor, normals: Tensor, augment: Augment) -> tuple[Tensor, Tensor]:
+def _augment_clouds(xyz: Tensor, normals: Tensor, augment: Augment) -> tuple[Tensor, Tensor]:
     """Clouds and normals; each cloud is scaled and shifted, or rotated about the upright axis y and jittered."""
     size = len(xyz)
     if augment == "scale_shift":

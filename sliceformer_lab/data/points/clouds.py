@@ -28,7 +28,7 @@ def read_cloud(path: Path) -> np.ndarray:
     A row of a text file or .npy starts with x y z or x y z nx ny nz. Raises DataError naming the file.
     """
     try:
-        points = _read(path)
+        points = _read_cloud(path)
     except (OSError, ValueError, IndexError, KeyError, TypeError) as error:
         raise DataError(f"{path} cannot be read as a point cloud ({error}); replace or delete it") from error
     if points.ndim != 2 or points.shape[1] < 3 or not len(points):
@@ -46,7 +46,7 @@ def read_cloud(path: Path) -> np.ndarray:
     return points.astype(np.float32)
 
 
-def _read(path: Path) -> np.ndarray:
+def _read_cloud(path: Path) -> np.ndarray:
     ending = path.suffix.lower()
     if ending == ".npy":
         array: np.ndarray = np.load(path, allow_pickle=False)

@@ -20,16 +20,16 @@ def commonest_share(drawn: int, symbols: int) -> float:
 def _none_above(most: int, drawn: int, symbols: int) -> float:
     """Probability that no symbol occurs more than `most` times."""
     # the Poisson weights of a mean of drawn / symbols keep the powers in range; the factors cancel in the ratio
-    pmf = _poisson(drawn / symbols, drawn)
+    pmf = _poisson_probabilities(drawn / symbols, drawn)
     series, power, left = np.eye(1, drawn + 1)[0], np.where(np.arange(drawn + 1) <= most, pmf, 0.0), symbols
     while left:
         if left & 1:
             series = np.convolve(series, power)[: drawn + 1]
         power, left = np.convolve(power, power)[: drawn + 1], left >> 1
-    return float(series[drawn] / _poisson(float(drawn), drawn)[drawn])
+    return float(series[drawn] / _poisson_probabilities(float(drawn), drawn)[drawn])
 
 
-def _poisson(mean: float, largest: int) -> np.ndarray:
+def _poisson_probabilities(mean: float, largest: int) -> np.ndarray:
     counts = np.arange(largest + 1)
     log_factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, largest + 1)))])
     weights: np.ndarray = np.exp(counts * np.log(mean) - mean - log_factorial)

@@ -221,13 +221,13 @@ class Hist(Probe):
         present = rng.integers(self.present.start, self.present.stop, (count, 1))
         order = rng.random((count, symbols)).argsort(1)
         inputs = np.take_along_axis(order, (rng.random((count, length)) * present).astype(np.int64), axis=1)
-        return inputs, np.minimum(self._occurrences(inputs), self.classes) - 1
+        return inputs, np.minimum(self._count_occurrences(inputs), self.classes) - 1
 
-    def _occurrences(self, inputs: np.ndarray) -> np.ndarray:
+    def _count_occurrences(self, inputs: np.ndarray) -> np.ndarray:
         return np.asarray((inputs[:, :, None] == inputs[:, None, :]).sum(2))
 
     def groups(self, inputs: np.ndarray) -> np.ndarray:
-        return np.asarray(np.minimum(self._occurrences(inputs), self.classes))
+        return np.asarray(np.minimum(self._count_occurrences(inputs), self.classes))
 
 
 GROUPS = {6: (3, False), 24: (4, False), 60: (5, True), 120: (5, False)}  # size: letters, even permutations only
@@ -238,10 +238,10 @@ def elements(size: int) -> list[tuple[int, ...]]:
     """The permutations in a group of this size, in lexicographic order."""
     letters, even = GROUPS[size]
     found = list(permutations(range(letters)))
-    return [p for p in found if not even or _inversions(p) % 2 == 0]
+    return [p for p in found if not even or _count_inversions(p) % 2 == 0]
 
 
-def _inversions(permutation: tuple[int, ...]) -> int:
+def _count_inversions(permutation: tuple[int, ...]) -> int:
     return sum(a > b for i, a in enumerate(permutation) for b in permutation[i + 1 :])
 
 

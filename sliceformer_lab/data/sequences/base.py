@@ -47,9 +47,9 @@ class SequenceStore:
     @classmethod
     def open(cls, folder: Path, stage: str) -> Self:
         """The sequences that `write` stored as `stage`."""
-        found = cls(*(_mapped(folder / f"{stage}_{part}.npy") for part in PARTS))
+        found = cls(*(_map_array(folder / f"{stage}_{part}.npy") for part in PARTS))
         digests = folder / f"{stage}_digests.npy"
-        return replace(found, digests=_mapped(digests)) if digests.is_file() else found
+        return replace(found, digests=_map_array(digests)) if digests.is_file() else found
 
     @staticmethod
     def is_in(folder: Path, stage: str) -> bool:
@@ -59,7 +59,7 @@ class SequenceStore:
     def __reduce__(self) -> tuple[Any, ...]:
         """Unpickling maps the files again; otherwise a worker that is not forked would get a copy of them."""
         arrays = (self.digests, self.tokens, self.offsets, self.targets)
-        return _store, (self.places, *(getattr(part, "filename", part) for part in arrays))
+        return _open_store, (self.places, *(getattr(part, "filename", part) for part in arrays))
 
     @staticmethod
     def write(folder: Path, stage: str, sequences: Iterable[np.ndarray], targets: Sequence[Any] | np.ndarray) -> None:
@@ -71,12 +71,12 @@ class SequenceStore:
         np.save(folder / f"{stage}_targets.npy", np.asarray(targets))
 
 
-def _store(places: Places, digests: str | np.ndarray | None, *parts: str | np.ndarray) -> SequenceStore:
-    tokens, offsets, targets = map(_mapped, parts)
-    return SequenceStore(tokens, offsets, targets, places, None if digests is None else _mapped(digests))
+def _open_store(places: Places, digests: str | np.ndarray | None, *parts: str | np.ndarray) -> SequenceStore:
+    tokens, offsets, targets = map(_map_array, parts)
+    return SequenceStore(tokens, offsets, targets, places, None if digests is None else _map_array(digests))
 
 
-def _mapped(content: Path | str | np.ndarray) -> np.ndarray:
+def _map_array(content: Path | str | np.ndarray) -> np.ndarray:
     """The array in a file, mapped into memory; an array stays as it is."""
     return content if isinstance(content, np.ndarray) else np.load(content, mmap_mode="r")
 

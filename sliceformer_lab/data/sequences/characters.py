@@ -150,7 +150,7 @@ class CharacterText(OwnData):
         """The part of the data that a checkpoint keeps."""
         return super().state_dict() | {"vocabulary": "".join(map(chr, self.vocabulary))}
 
-    def check_token_ids(self, state_dict: Mapping[str, Any]) -> None:
+    def check_encoding(self, state_dict: Mapping[str, Any]) -> None:
         if state_dict.get("vocabulary") != self.state_dict()["vocabulary"]:
             raise DataError(
                 f"{self.origin} has other characters than the text that the checkpoint was trained on; "

@@ -131,7 +131,7 @@ class LRARetrieval(SequenceData):
             return places[digest]
 
         for stage, path in self.files.items():
-            pairs = [(label, np.array([place(first), place(second)])) for label, first, second in _pairs(path)]
+            pairs = [(label, np.array([place(first), place(second)])) for label, first, second in _read_pairs(path)]
             if not pairs:
                 raise DataError(f"{path} has no pairs")
             SequenceStore.write(folder, stage, [pair for _, pair in pairs], [label for label, _ in pairs])
@@ -148,7 +148,7 @@ class LRARetrieval(SequenceData):
         return PairSplit(store, self.max_len, self.pad_to_max_len, documents=documents, rows=rows)
 
 
-def _pairs(path: Path) -> Iterator[tuple[int, str, str]]:
+def _read_pairs(path: Path) -> Iterator[tuple[int, str, str]]:
     """Label and texts of each row. Raises DataError naming a line with an error."""
     for where, (label, _, _, *texts) in tsv_rows(path, columns=5):
         if label not in LABELS:

@@ -112,11 +112,11 @@ class ListOps(GeneratedData):
             )
         rest = iter(examples)
         for stage in reversed(self.stages()):
-            _write(folder, stage, islice(rest, self._counts[f"num_{stage}"]))
+            _write_examples(folder, stage, islice(rest, self._counts[f"num_{stage}"]))
 
     def _read(self, folder: Path) -> None:
         for stage, path in self.official_files.items():
-            _write(folder, stage, _official(path))
+            _write_examples(folder, stage, _read_official(path))
 
     def is_official(self) -> tuple[bool, str]:
         if self.source == "generated":
@@ -127,12 +127,12 @@ class ListOps(GeneratedData):
         return False, f"has {counts} expressions, the published set {PUBLISHED_EXPRESSIONS}"
 
 
-def _write(folder: Path, stage: Stage, examples: Examples) -> None:
+def _write_examples(folder: Path, stage: Stage, examples: Examples) -> None:
     sequences, targets = zip(*examples, strict=True)
     SequenceStore.write(folder, stage, (np.frombuffer(ids, np.uint8) for ids in sequences), np.array(targets, np.int64))
 
 
-def _official(path: Path) -> Examples:
+def _read_official(path: Path) -> Examples:
     """Ids and targets of a published file. Raises DataError naming a line with an error."""
     rows = tsv_rows(path, columns=2)
     _, header = next(rows, (None, None))

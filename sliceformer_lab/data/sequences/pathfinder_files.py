@@ -54,7 +54,7 @@ def generate(folder: Path, options: SnakeOptions, seed: int, counts: Counts, pro
     """
     for stage, count in counts.items():
         reserve(folder, stage, count, options.size)
-    shards = _shards(folder, options, seed, counts)
+    shards = _list_shards(folder, options, seed, counts)
     missing = [shard for shard in shards if not shard.labels.is_file()]
     done = sum(len(shard.rows) for shard in shards) - sum(len(shard.rows) for shard in missing)
     pace = Pace("images", sum(counts.values()), done=done)
@@ -124,7 +124,7 @@ def _read_pixels(file: Path, size: int) -> np.ndarray:
     return pixels
 
 
-def _shards(folder: Path, options: SnakeOptions, seed: int, counts: Counts) -> list[Shard]:
+def _list_shards(folder: Path, options: SnakeOptions, seed: int, counts: Counts) -> list[Shard]:
     firsts = accumulate(counts.values(), initial=0)
     return [
         Shard(folder, options, seed, stage, number, range(start, min(start + IMAGES_PER_SHARD, count)), first + start)

@@ -116,7 +116,7 @@ class PixelBoard:
         inside = np.zeros((self.width, self.width), bool)
         free = slice(self.reach + options.padding, self.width - self.reach - options.padding)
         inside[free, free] = True
-        self.border = _bits(~inside)
+        self.border = _pack_pixels(~inside)
         self.turns = [self._turns(angle) for angle in self.angles]
 
     def _distances(self, step: Point) -> np.ndarray:
@@ -127,7 +127,7 @@ class PixelBoard:
         return distances
 
     def _window_bits(self, pixels: np.ndarray) -> int:
-        return _bits(np.pad(pixels, ((0, 0), (0, self.width - pixels.shape[1]))))
+        return _pack_pixels(np.pad(pixels, ((0, 0), (0, self.width - pixels.shape[1]))))
 
     def _turns(self, angle: float) -> tuple[list[int], list[float]]:
         """The steps that may follow a step at `angle`, and the cumulative sums of their weights."""
@@ -216,6 +216,6 @@ def _step(length: int, angle: float) -> Point:
     return round(length * math.sin(angle)), round(length * math.cos(angle))
 
 
-def _bits(pixels: np.ndarray) -> int:
+def _pack_pixels(pixels: np.ndarray) -> int:
     """A set of pixels as an integer, whose lowest bit is the first pixel."""
     return int.from_bytes(np.packbits(pixels, bitorder="little").tobytes(), "little")

@@ -143,7 +143,7 @@ class TextData(SequenceData):
         """The part of the data that a checkpoint keeps."""
         return super().state_dict() | {"tokenizer": self.tokenizer_digest()}
 
-    def check_token_ids(self, state_dict: Mapping[str, Any]) -> None:
+    def check_encoding(self, state_dict: Mapping[str, Any]) -> None:
         theirs, ours = str(state_dict.get("tokenizer")), self.tokenizer_digest()
         if theirs != ours:
             raise DataError(

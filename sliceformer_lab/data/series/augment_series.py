@@ -24,7 +24,7 @@ def warped(values: np.ndarray, warp: Warp) -> np.ndarray:
     window = length * (1 - warp.stretch * np.random.random())
     start = np.random.random() * (length - window)
     if warp.stretch and length > 1:
-        values = _at(values, start + np.linspace(0, window - 1, length) if window > 1 else np.arange(length))
+        values = _interpolate(values, start + np.linspace(0, window - 1, length) if window > 1 else np.arange(length))
     if warp.resize:
         values = values * np.float32(1 + warp.resize * (2 * np.random.random() - 1))
     if warp.noise:
@@ -33,7 +33,7 @@ def warped(values: np.ndarray, warp: Warp) -> np.ndarray:
     return values.astype(np.float32)
 
 
-def _at(values: np.ndarray, times: np.ndarray) -> np.ndarray:
+def _interpolate(values: np.ndarray, times: np.ndarray) -> np.ndarray:
     """The values at fractional steps, interpolated linearly; missing ones stay missing."""
     below = np.floor(times).astype(np.int64).clip(0, len(values) - 1)
     above = np.minimum(below + 1, len(values) - 1)

@@ -305,7 +305,7 @@ class SeriesData(BucketedData, OwnData):
         for split in self.splits.values():
             cast(SeriesSplit, split).coding = coding
 
-    def check_token_ids(self, state_dict: Mapping[str, Any]) -> None:
+    def check_encoding(self, state_dict: Mapping[str, Any]) -> None:
         """Raises DataError if the coding in the run folder is not that of a checkpoint, which makes patches as it."""
         if (saved := self._saved_coding) and saved != SeriesCoding.from_json(json.loads(state_dict["coding"])):
             raise DataError(

@@ -71,14 +71,16 @@ def _wide_values(
             f"{place} has {len(layout.values)} values, which data.num_channels={form.num_channels} does not divide; "
             "give every channel as many columns"
         )
-    numbers = _numbers(place, row, form, layout, labelled).reshape(form.num_channels, -1).T
+    numbers = _read_numbers(place, row, form, layout, labelled).reshape(form.num_channels, -1).T
     known = np.flatnonzero(~np.isnan(numbers).all(axis=1))
     if not len(known):
         raise DataError(f"{place} has no values; delete the row")
     return numbers[: known[-1] + 1]
 
 
-def _numbers(place: str, row: Mapping[str, Any], form: TableForm, layout: TableLayout, labelled: bool) -> np.ndarray:
+def _read_numbers(
+    place: str, row: Mapping[str, Any], form: TableForm, layout: TableLayout, labelled: bool
+) -> np.ndarray:
     """The values (n,) of a row in the order of the layout, NaN where they are missing.
 
     Raises DataError; of a table that is `labelled` and so no new input, it says that a column may hold no values.
@@ -95,7 +97,7 @@ def _numbers(place: str, row: Mapping[str, Any], form: TableForm, layout: TableL
                 f"{place}: {columns[lists[0]]} is a list; give each value a column of its own, or each time a row"
             )
         known = [None if isinstance(part, str) and part.strip().lower() in MISSING else part for part in fields]
-        numbers = np.array([_value(place, *pair, labelled) for pair in zip(columns, known, strict=True)])
+        numbers = np.array([_read_value(place, *pair, labelled) for pair in zip(columns, known, strict=True)])
     beyond = np.flatnonzero(np.abs(numbers) > MAX_TARGET)  # infinity, too
     if len(beyond):
         name, value = columns[beyond[0]], numbers[beyond[0]]
@@ -103,8 +105,8 @@ def _numbers(place: str, row: Mapping[str, Any], form: TableForm, layout: TableL
     return numbers
 
 
-def _value(place: str, column: str, field: Any, labelled: bool) -> float:
-    """A field as a number, NaN where it is missing. Raises DataError, as `_numbers`."""
+def _read_value(place: str, column: str, field: Any, labelled: bool) -> float:
+    """A field as a number, NaN where it is missing. Raises DataError, as `_read_numbers`."""
     try:
         return number_of(place, column, field)
     except DataError as error:
@@ -143,7 +145,7 @@ class _Long:
         return in_time(self.place, self.times, self.values, step)
 
 
-def _id(place: str, row: Mapping[str, Any], column: Column | None) -> str:
+def _read_id(place: str, row: Mapping[str, Any], column: Column | None) -> str:
     field = field_of(place, row, str(column), "id_column")
     if field is None or str(field).strip() in NO_ID:
         raise DataError(f"{place}: {column} is {field!r}, expected the id of a series; add it or delete the row")
@@ -155,15 +157,15 @@ def _rows_of_times(rows: RowsAndErrors, form: TableForm, layout: TableLayout, la
     for place, row in rows:
         if isinstance(row, DataError):
             raise row  # its series is unknown, so no series can be left out instead
-        name = _id(place, row, form.id)
+        name = _read_id(place, row, form.id)
         try:
             label, stage = _label_and_stage(place, row, form, labelled)
             one = found.setdefault(name, _Long(label, stage, f"{place} ({name})"))
             for word, before, now in (("label", one.label, label), ("split", one.stage, stage)):
                 if before != now:
                     raise DataError(f"{place}: {name} has the {word} {now!r}, but {before!r} before; give it one")
-            one.values.append(_numbers(place, row, form, layout, labelled))
-            one.times.append(len(one.times) if form.time is None else _time(place, row, form.time, layout.days))
+            one.values.append(_read_numbers(place, row, form, layout, labelled))
+            one.times.append(len(one.times) if form.time is None else _read_time(place, row, form.time, layout.days))
         except DataError as error:
             one = found.setdefault(name, _Long("", None, f"{place} ({name})"))
             one.error = one.error or error
@@ -174,5 +176,5 @@ def _rows_of_times(rows: RowsAndErrors, form: TableForm, layout: TableLayout, la
             yield one.place, error
 
 
-def _time(place: str, row: Mapping[str, Any], column: Column, days: bool) -> float:
+def _read_time(place: str, row: Mapping[str, Any], column: Column, days: bool) -> float:
     return time_of(place, column, field_of(place, row, str(column), "time_column"), days)

@@ -133,10 +133,10 @@ def _step_and_days(path: Path, form: TableForm, header: bool) -> tuple[float | N
         if not isinstance(row, DataError):
             fields[str(row.get(str(form.id)))].append(row.get(str(form.time)))
     days = all(is_day(field) for part in fields.values() for field in part)
-    return commonest_step(list(_times(part, days)) for part in fields.values()), days
+    return commonest_step(list(_read_times(part, days)) for part in fields.values()), days
 
 
-def _times(fields: list[Any], days: bool) -> Iterator[float]:
+def _read_times(fields: list[Any], days: bool) -> Iterator[float]:
     for one in fields:
         with suppress(DataError):  # which `read_series` raises with its place
             yield time_of("", "", one, days)

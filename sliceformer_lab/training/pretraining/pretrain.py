@@ -58,11 +58,11 @@ def pretrain(
         found.check_fits(plan)
         found.check_data(plan, data)
     else:
-        found = Pretrained.find(folder / FOLDER) or _pretrain(plan, options, folder, loggers)
+        found = Pretrained.find(folder / FOLDER) or _train_weights(plan, options, folder, loggers)
     if found is None:
         return None
     found = replace(found, keep_attention=options.keep == "all")
-    log.info(f"the encoder starts from {found.folder}: {_scores(found.metrics)}")
+    log.info(f"the encoder starts from {found.folder}: {_format_scores(found.metrics)}")
     if summary is not None:
         shown = ("monitor", "metrics", "steps", "seconds", "seed", "options")
         summary.update(pretrain={name: found.facts.get(name) for name in shown})
@@ -103,7 +103,9 @@ def _is_maskable(name: str) -> bool:
         return False
 
 
-def _pretrain(plan: RunPlan, options: PretrainOptions, folder: Path, loggers: Sequence[Logger]) -> Pretrained | None:
+def _train_weights(
+    plan: RunPlan, options: PretrainOptions, folder: Path, loggers: Sequence[Logger]
+) -> Pretrained | None:
     """A new pretraining, or the rest of an interrupted one; None in a dry run, which saves nothing."""
     place, started = folder / FOLDER, time.perf_counter()
     own = pretraining_plan(plan, options)
@@ -144,12 +146,12 @@ def pretraining_plan(plan: RunPlan, options: PretrainOptions) -> RunPlan:
             "score_test": False,
             "selection": "last" if plan.selection == "last" else "best_val",
             "callbacks": {name: node for name, node in plan.plain["callbacks"].items() if name in needed},
-            **{f"optim.{name}": value for name, value in _lengths(plan, options).items()},
+            **{f"optim.{name}": value for name, value in _choose_lengths(plan, options).items()},
         }
     )
 
 
-def _lengths(plan: RunPlan, options: PretrainOptions) -> dict[str, Any]:
+def _choose_lengths(plan: RunPlan, options: PretrainOptions) -> dict[str, Any]:
     """The options of the optimiser that differ from the training's."""
     optim: OptimOptions = plan.model.optim.build()
     changed: dict[str, Any] = {"lr": options.lr or optim.lr, "stop_at": None, "cycle": "fit", "horizon": None}
@@ -165,5 +167,5 @@ def _lengths(plan: RunPlan, options: PretrainOptions) -> dict[str, Any]:
     return changed
 
 
-def _scores(metrics: Mapping[str, float]) -> str:
+def _format_scores(metrics: Mapping[str, float]) -> str:
     return ", ".join(f"masked {name} {value:.4f}" for name, value in metrics.items())

@@ -69,7 +69,7 @@ class Pretrained:
         name = str(before.get("_target_")).rpartition(".")[2]
         theirs = read_checkpoint(self._file).get(name, {})
         try:
-            data.check_token_ids(theirs)
+            data.check_encoding(theirs)
         except DataError as error:
             raise RunFolderError(f"pretrain.path={self.folder}: {error}") from error
         deciding = plan.plain["data"].keys() - LOADER_OPTIONS

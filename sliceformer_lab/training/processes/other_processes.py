@@ -119,7 +119,7 @@ def child_processes(trainer: pl.Trainer, folder: Path) -> Iterator[None]:
         return
     (folder / FIRST_ERROR).unlink(missing_ok=True)
     environment = {name: os.environ.get(name) for name in VARIABLES}
-    children = _start(launcher, folder)
+    children = _start_children(launcher, folder)
     watch = _Observer(children, folder)
     watch.start()
     try:
@@ -150,7 +150,7 @@ def record_first_error(folder: Path, rank: int, error: BaseException) -> None:
         json.dump([rank, sentence, trace], file)
 
 
-def _start(launcher: _SubprocessScriptLauncher, folder: Path) -> list[Child]:
+def _start_children(launcher: _SubprocessScriptLauncher, folder: Path) -> list[Child]:
     """Starts all processes but the first, by their numbers."""
     if (step := slurm_step()) is not None:
         os.environ.setdefault("MASTER_ADDR", step.host)

@@ -21,7 +21,7 @@ def warnings_of(task: TaskModule, history: pd.DataFrame, monitor: str | None, be
     fault = task.optim.warmup_fault(task.num_steps)
     found = [] if fault is None else [fault]
     found += _late_best(task, history, monitor, best_step)
-    found += _memorised(history, best_step)
+    found += _warn_of_memorising(history, best_step)
     return found
 
 
@@ -41,7 +41,7 @@ def _late_best(task: TaskModule, history: pd.DataFrame, monitor: str, best_step:
     return [f"the best epoch is the last one; a longer run may be better: {longer}"]
 
 
-def _memorised(history: pd.DataFrame, best_step: int) -> list[str]:
+def _warn_of_memorising(history: pd.DataFrame, best_step: int) -> list[str]:
     """A warning if the loss at the scored epoch is far lower on the training data."""
     if not {"train/loss", "val/loss"} <= set(history):
         return []

@@ -72,7 +72,7 @@ class PrefixedLogger(WatchingLogger):
 
 def tensorboard_logger(context: RunContext, plan: RunPlan) -> Logger:
     """TensorBoard's event files in the run folder, with the configuration. Raises ConfigError without tensorboard."""
-    with _needs("tensorboard"):
+    with _require_package("tensorboard"):
         logger = TensorBoardLogger(context.folder, name="", version="tensorboard")
     logger.log_hyperparams(dict(plan.plain))
     return logger
@@ -119,12 +119,12 @@ def trackio_logger(context: RunContext, plan: RunPlan, *, project: str = "slicef
     Raises ConfigError without trackio.
     """
     folder = context.folder
-    with _needs("trackio"):
+    with _require_package("trackio"):
         return TrackioLogger(project, run_name(plan, folder), group_of(plan, folder), config_of(plan))
 
 
 @contextmanager
-def _needs(package: str) -> Iterator[None]:
+def _require_package(package: str) -> Iterator[None]:
     """Raises ConfigError where the package of a logger is missing."""
     try:
         yield

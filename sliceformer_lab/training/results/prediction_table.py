@@ -60,34 +60,36 @@ def record_predictions(
     words = {f"{split}_places": found for split, found in places.items()}
     words |= {"class_names": list(names.classes), "target_names": list(names.targets)}
     write_predictions(folder, predictions, {name: np.array(found) for name, found in words.items() if found})
-    rows = chain.from_iterable(_rows(task, data, names, split, parts) for split, parts in predictions.items())
+    rows = chain.from_iterable(_list_rows(task, data, names, split, parts) for split, parts in predictions.items())
     first = next(rows, None)
     if first is not None:
         write_table(folder / TABLE, first.keys(), chain([first], rows))
 
 
-def _rows(task: TaskModule, data: DataModule, names: Names, split: Any, parts: Mapping[str, Tensor]) -> Iterator[Row]:
+def _list_rows(
+    task: TaskModule, data: DataModule, names: Names, split: Any, parts: Mapping[str, Tensor]
+) -> Iterator[Row]:
     """The rows of one split; none if the task has no such table."""
     ids, targets, outputs = (parts[name][:MAX_TABLE_ROWS] for name in ("ids", "targets", "logits"))
     if not task.truths(targets[:1], names):
         return
     for start in range(0, len(ids), CHUNK):
         part = slice(start, start + CHUNK)
-        examples = _described(data, split, ids[part].tolist())
+        examples = _describe_examples(data, split, ids[part].tolist())
         truths, outcomes = task.truths(targets[part], names), task.outcomes(outputs[part], names)
         for example, truth, outcome in zip(examples, truths, outcomes, strict=True):
             yield {"split": split, **example, **truth, **outcome}
 
 
-def _described(data: DataModule, split: Any, rows: list[int]) -> list[Row]:
+def _describe_examples(data: DataModule, split: Any, rows: list[int]) -> list[Row]:
     """Place of each example, and its content where that is text."""
     if data.content_kind not in ("text", "smiles"):
         return [{"place": place} for place in data.places(split, rows)]
     column = str(data.content_kind)
-    return [{"place": one.place, column: _cut(str(one.content))} for one in data.examples(split, rows)]
+    return [{"place": one.place, column: _cut_text(str(one.content))} for one in data.examples(split, rows)]
 
 
-def _cut(text: str) -> str:
+def _cut_text(text: str) -> str:
     return text if len(text) <= MAX_TEXT_CHARACTERS else text[:MAX_TEXT_CHARACTERS] + "…"
 
 

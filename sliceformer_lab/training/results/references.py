@@ -63,17 +63,17 @@ def references(
     train = np.sort(np.random.default_rng(0).permutation(count)[:MAX_REFERENCE_EXAMPLES])
     targets = data.splits["train"].targets_at(train.tolist())
     found = task.constant(targets)
-    constants = [] if found is None else [_constant(*found, task, predictions, started)]
+    constants = [] if found is None else [_score_constant(*found, task, predictions, started)]
     rows: list[Row] = []  # the strongest first
     limit = max(MIN_REFERENCE_S, REFERENCE_SHARE * run_seconds)
     for model in reversed(task.simple_models(data, len(train))):
-        file = folder / f"{_key(plan, data, task, model, predictions)}.json"
+        file = folder / f"{_identify_row(plan, data, task, model, predictions)}.json"
         with suppress(OSError, ValueError, EOFError):
             row, outputs = json.loads(file.read_text(encoding="utf-8")), np.load(file.with_suffix(".npy"))
             rows.append(row | difference_from(task, predictions, outputs))
             continue
         try:
-            row = _fitted(model, data, task, train, targets, predictions, limit)
+            row = _fit_model(model, data, task, train, targets, predictions, limit)
         except Exception as error:  # a reference must not end a run
             row = {"name": model.name, "skipped": f"{type(error).__name__}: {error}"}
         outputs = row.pop("test_outputs", None)
@@ -139,13 +139,13 @@ def difference_from(task: TaskModule, predictions: PredictedSplits, theirs: np.n
     return {"difference": {"value": value, "low": low, "high": high, "place": place}}
 
 
-def _constant(name: str, output: Tensor, task: TaskModule, predictions: PredictedSplits, started: float) -> Row:
+def _score_constant(name: str, output: Tensor, task: TaskModule, predictions: PredictedSplits, started: float) -> Row:
     """The row of a constant output (...), fitted since `started`."""
     outputs = {split: output.expand(len(parts["targets"]), *output.shape) for split, parts in predictions.items()}
-    return {"name": name, "metrics": _scores(task, outputs, predictions), "seconds": time.monotonic() - started}
+    return {"name": name, "metrics": _compute_scores(task, outputs, predictions), "seconds": time.monotonic() - started}
 
 
-def _scores(task: TaskModule, outputs: Mapping[str, Tensor], predictions: PredictedSplits) -> dict[str, float]:
+def _compute_scores(task: TaskModule, outputs: Mapping[str, Tensor], predictions: PredictedSplits) -> dict[str, float]:
     """The metrics of outputs (n, ...) of all splits, for the examples that a run predicted."""
     found = {split: {"logits": logits, "targets": predictions[split]["targets"]} for split, logits in outputs.items()}
     metrics = task.decided_metrics(found)
@@ -163,7 +163,7 @@ def scores_of(task: TaskModule, split: str, outputs: Tensor, targets: Tensor) ->
     return {f"{split}/{name}": float(value) for name, value in metrics.compute().items()}
 
 
-def _fitted(
+def _fit_model(
     model: SimpleModel,
     data: DataModule,
     task: TaskModule,
@@ -201,14 +201,16 @@ def _fitted(
     outputs = {split: each.float() if each.is_floating_point() else each for split, each in outputs.items()}
     return {
         "name": model.name,
-        "metrics": _scores(task, outputs, predictions),
+        "metrics": _compute_scores(task, outputs, predictions),
         "seconds": round(time.monotonic() - started, 2),
         "num_train": len(train),
         "test_outputs": None if "test" not in outputs else outputs["test"].numpy(),
     }
 
 
-def _key(plan: RunPlan, data: DataModule, task: TaskModule, model: SimpleModel, predictions: PredictedSplits) -> str:
+def _identify_row(
+    plan: RunPlan, data: DataModule, task: TaskModule, model: SimpleModel, predictions: PredictedSplits
+) -> str:
     """Identifies a model's row: data, split, targets, metrics, and how many examples were scored."""
     options = {name: value for name, value in plan.data.options.items() if name not in OPTIONS_WITHOUT_EFFECT}
     facts = [

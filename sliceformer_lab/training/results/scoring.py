@@ -83,7 +83,7 @@ def score_selected(plan: RunPlan, trainer: pl.Trainer, task: TaskModule, data: D
     checkpoint = None if plan.trainer.fast_dev_run else scored_checkpoint(plan.selection, folder)
     metrics, predictions = score(trainer, task, data, checkpoint, plan)
     count_evaluation(plan, data, folder)
-    return Outputs(_whole(task, plan, data, checkpoint), checkpoint, steps, reached, metrics, predictions)
+    return Outputs(_gather_task(task, plan, data, checkpoint), checkpoint, steps, reached, metrics, predictions)
 
 
 def count_evaluation(plan: RunPlan, data: DataModule, folder: Path) -> None:
@@ -92,7 +92,7 @@ def count_evaluation(plan: RunPlan, data: DataModule, folder: Path) -> None:
         record_evaluation(plan.plain, folder, data.digests()["test"])
 
 
-def _whole(task: TaskModule, plan: RunPlan, data: DataModule, checkpoint: Path | None) -> TaskModule:
+def _gather_task(task: TaskModule, plan: RunPlan, data: DataModule, checkpoint: Path | None) -> TaskModule:
     """The task with all its weights, those of the checkpoint, in one process."""
     if not is_sharded(task):
         return task
@@ -122,9 +122,9 @@ def results(plan: RunPlan, folder: Path, data: DataModule, outputs: Outputs) -> 
         "parameters": num_parameters(task),
         "cost_per_sample": cost_per_sample(task, mean := _mean_length(task, data)),
         **({} if mean is None else {"mean_length": mean, "cost_of_longest": cost_per_sample(task)}),
-        "samples_per_second": _last(history, "train/samples_per_second"),
+        "samples_per_second": _last_value(history, "train/samples_per_second"),
         "prediction": prediction_speed(plan, task, data),
-        "peak_memory_gb": _last(history, "train/peak_memory_gb"),
+        "peak_memory_gb": _last_value(history, "train/peak_memory_gb"),
         **({} if task.optim.stop_at is None else {"steps_to_stop_at": outputs.steps_to_stop_at}),
         **task.more_results(data, predictions),
     }
@@ -187,6 +187,6 @@ def prediction_speed(plan: RunPlan, task: TaskModule, data: DataModule) -> dict[
     return {"latency_ms": 1e3 * statistics.median(alone), "inputs_per_second": size / together, "batch": size}
 
 
-def _last(history: pd.DataFrame, column: str) -> float | None:
+def _last_value(history: pd.DataFrame, column: str) -> float | None:
     values = history[column].dropna().tolist() if column in history else []
     return float(values[-1]) if values else None

@@ -56,7 +56,7 @@ class Summary:
             "tags": plan.tags,
             "published": plan.published,
             "budget": plan.budget,
-            "options": _options(plan),
+            "options": _list_options(plan),
             "choices": earlier.get("choices", []),  # options that were chosen from the data
             "digests": earlier.get("digests", {}),  # of the splits of the data
             "machine": {"processor": platform.processor() or platform.machine(), "python": platform.python_version()},
@@ -94,7 +94,7 @@ class Summary:
         """Records the options that were chosen from the data."""
         if "precision" not in self._start:
             self._record_precision(plan)
-        self.update(options=_options(plan), choices=[asdict(choice) for choice in choices])
+        self.update(options=_list_options(plan), choices=[asdict(choice) for choice in choices])
 
     def update(self, **facts: object) -> None:
         """Adds facts and writes the file."""
@@ -161,7 +161,7 @@ def print_summary(summary: Mapping[str, Any], folder: Path, pictures: Sequence[P
     table = Table(title=summary["name"], show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column()
-    for row in _rows(summary):
+    for row in _list_rows(summary):
         table.add_row(*row)
     console.print(table)
     if comparison := compare(summary):
@@ -214,7 +214,7 @@ def compare_metrics(recorded: Mapping[str, float | None], again: Mapping[str, fl
     PlainConsole(highlight=False).print(table)
 
 
-def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _list_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     protocol, cost = summary["protocol"], summary["cost_per_sample"]
     examples = f" ({protocol['num_train']:,} training examples)" if "num_train" in protocol else ""
     rows = [("data", f"{protocol['data']}{examples}")]
@@ -224,9 +224,9 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         has_unit = "unit" in summary and name.startswith(UNIT_METRICS)
         if not name.endswith("loss"):
             rows.append((name, f"{format_score(value)} {summary['unit']}" if has_unit else format_score(value)))
-    rows += [("reference", line) for line in _references(summary)]
+    rows += [("reference", line) for line in _format_references(summary)]
     rows += [(f"test, {n} tokens", f"{score:.4f}") for n, score in summary.get("accuracy_at_length", {}).items()]
-    rows += _floors(summary)
+    rows += _format_floors(summary)
     if _p_of_chance(summary) is not None:
         rows.append(
             (
@@ -259,7 +259,7 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _floors(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _format_floors(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Chance and bag level of answers at single tokens; nothing for other tasks."""
     if "bag_level" not in summary or summary["chance"] is None:
         return []
@@ -268,7 +268,7 @@ def _floors(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [*rows, *([] if bag is None else [("bag level", f"{bag:.4f}, from the set of symbols")])]
 
 
-def _references(summary: Mapping[str, Any]) -> list[str]:
+def _format_references(summary: Mapping[str, Any]) -> list[str]:
     """A line for each reference: its score in the selection metric on the test set, or why it has none."""
     metric = str(summary["best"]["metric"]).replace("val/", "test/")
     found = []
@@ -281,7 +281,7 @@ def _references(summary: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _options(plan: RunPlan) -> dict[str, dict[str, Any]]:
+def _list_options(plan: RunPlan) -> dict[str, dict[str, Any]]:
     """The options of each node that can change a score."""
     nodes = ["task", "data", "encoder", "block", "attention", "optim", "trainer"]
     nodes += ["pretrain"] if plan.pretrain is not None else []

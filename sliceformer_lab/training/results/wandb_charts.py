@@ -46,12 +46,12 @@ def spectrum_charts(record: ProbeRecord) -> dict[str, CustomChart]:
     layers = record.at("spectrum", "output", "raw")
     chosen = np.unique(np.linspace(0, len(record.epochs) - 1, MAX_MOMENTS).round().astype(int))
     charts = {
-        SPECTRUM_BY_LAYER: _chart(
+        SPECTRUM_BY_LAYER: _draw_chart(
             {f"layer {i}": _log_spectrum(values) for i, values in enumerate(layers, start=1)},
             f"log10 of s_i / s_1, {output}, {samples}",
             "index i of the singular value",
         ),
-        SPECTRUM_OVER_TRAINING: _chart(
+        SPECTRUM_OVER_TRAINING: _draw_chart(
             {
                 describe_moment(record, i): _log_spectrum(record.at("spectrum", "output", "raw", moment=i).mean(0))
                 for i in chosen
@@ -68,7 +68,7 @@ def spectrum_charts(record: ProbeRecord) -> dict[str, CustomChart]:
             for place, label in PLACES_SHOWN.items()
             for moment in moments
         }
-        charts[key] = _chart(lines, f"{title}, {samples}", "layer")
+        charts[key] = _draw_chart(lines, f"{title}, {samples}", "layer")
     return charts
 
 
@@ -78,7 +78,7 @@ def _log_spectrum(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDA
     return np.arange(1, len(kept) + 1, dtype=np.float64), np.log10(kept)
 
 
-def _chart(lines: Lines, title: str, xname: str) -> CustomChart:
+def _draw_chart(lines: Lines, title: str, xname: str) -> CustomChart:
     """A line per name, without the points that are not finite."""
     known = {name: (x[np.isfinite(y)].tolist(), y[np.isfinite(y)].tolist()) for name, (x, y) in lines.items()}
     xs, ys = [x for x, _ in known.values()], [y for _, y in known.values()]
@@ -87,10 +87,12 @@ def _chart(lines: Lines, title: str, xname: str) -> CustomChart:
 
 def results_table(records: Sequence[Mapping[str, Any]]) -> wandb.Table:
     """A W&B table, with None for NaN and without empty columns."""
-    names = dict.fromkeys(name for record in records for name, value in record.items() if _known(value))
-    rows: list[Any] = [[record.get(name) if _known(record.get(name)) else None for name in names] for record in records]
+    names = dict.fromkeys(name for record in records for name, value in record.items() if _is_known(value))
+    rows: list[Any] = [
+        [record.get(name) if _is_known(record.get(name)) else None for name in names] for record in records
+    ]
     return wandb.Table(columns=list(names), data=rows, allow_mixed_types=True)
 
 
-def _known(value: Any) -> bool:
+def _is_known(value: Any) -> bool:
     return value is not None and not (isinstance(value, float) and math.isnan(value))

@@ -54,7 +54,7 @@ class WandbHistory(WandbLogger):
     def __init__(self, run: Any, folder: Path, artifacts: Literal["none", "best", "all"] = "none") -> None:
         super().__init__(experiment=run)
         self.artifacts = artifacts  # which are logged at the end
-        self._earlier = [*_rows(folder / PRETRAINING, f"{PRETRAINING}/"), *_rows(folder, "")]
+        self._earlier = [*_read_rows(folder / PRETRAINING, f"{PRETRAINING}/"), *_read_rows(folder, "")]
         self._first_row = len(self._earlier) if _is_uploaded(folder) else 0  # that the server lacks
         if not run.offline:
             self._first_row = run.starting_step
@@ -63,7 +63,7 @@ class WandbHistory(WandbLogger):
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Logs a row of metrics; before the first one, those of earlier starts up to its step."""
         row = {**metrics, STEP: step or 0}
-        self._earlier = [earlier for earlier in self._earlier if _place(earlier) < _place(row)]
+        self._earlier = [earlier for earlier in self._earlier if _order_row(earlier) < _order_row(row)]
         self.log_row(row)
 
     def log_row(self, row: Row) -> None:
@@ -75,7 +75,7 @@ class WandbHistory(WandbLogger):
             self._row += 1
 
 
-def _rows(folder: Path, prefix: str) -> list[Row]:
+def _read_rows(folder: Path, prefix: str) -> list[Row]:
     """The rows of a stage's metrics.csv, as they were logged."""
     if not (folder / "csv").is_dir():
         return []
@@ -87,7 +87,7 @@ def _rows(folder: Path, prefix: str) -> list[Row]:
     return found
 
 
-def _place(row: Row) -> tuple[bool, int]:
+def _order_row(row: Row) -> tuple[bool, int]:
     """Where a row belongs in a run: pretraining goes first."""
     return not any(name.startswith(f"{PRETRAINING}/") for name in row), row[STEP]
 
@@ -180,12 +180,12 @@ def send_results(
         run.log(shown | {key: results_table(records) for key, records in tables.items()})
         run.summary.update({key: value for key, value in numbers.items() if value is not None})
     finally:
-        _finish(run, exit_code=0)
+        _finish_run(run, exit_code=0)
         if command := sync_command(folder):
             log.info(f"upload these results to W&B with: {command}")
 
 
-def _finish(run: Any, exit_code: int) -> None:
+def _finish_run(run: Any, exit_code: int) -> None:
     """Ends a run. What the server has not received in time, or refused, is a warning, and `sync_command` uploads it."""
     folder, service_log = Path(run.settings.sync_dir), Path(run.settings.log_internal)
     try:
@@ -237,7 +237,7 @@ def close_wandb(status: str, error: str) -> None:
         observer.run(lambda: run.summary.update({"status": status}))
         if status in ("failed", "diverged") and run.config["logger"]["alerts"]:
             observer.run(lambda: run.alert(f"{run.name} {status}"[:ALERT_CHARACTERS], error, level="ERROR"))
-        observer.run(lambda: _finish(run, exit_code=int(status != "ok")))
+        observer.run(lambda: _finish_run(run, exit_code=int(status != "ok")))
 
 
 def must_be_offline() -> bool:

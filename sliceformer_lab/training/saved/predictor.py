@@ -17,7 +17,7 @@ from sliceformer_lab.training.build import build_data
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.results.predicted import Names, Row
 from sliceformer_lab.training.results.prediction_table import read_preprocessing
-from sliceformer_lab.training.saved.same_data import check_encoder
+from sliceformer_lab.training.saved.same_data import check_saved_encoder
 
 INPUTS_PER_SORT = 2_048  # inputs of different lengths that are sorted by length at a time
 
@@ -52,7 +52,7 @@ class Predictor:
                 f"{folder} does not say how to encode new inputs: the run has not ended, or its file is gone; "
                 f"mode=eval resume={folder} adds it if the data are still there"
             )
-        check_encoder(folder, data)
+        check_saved_encoder(folder, data)
         return cls(task, data, *saved, kind)
 
     @property
@@ -72,9 +72,9 @@ class Predictor:
         """A row for each input, in their order; one that cannot be predicted has an `error` and no prediction."""
         rest, size = iter(inputs), self.data.eval_batch_size
         while pool := list(islice(rest, max(INPUTS_PER_SORT, size) if self.spec.ragged else size)):
-            yield from self._predicted(pool, size)
+            yield from self._predict_pool(pool, size)
 
-    def _predicted(self, pool: Sequence[NewInput], size: int) -> list[Row]:
+    def _predict_pool(self, pool: Sequence[NewInput], size: int) -> list[Row]:
         rows: list[Row] = []
         encoded: dict[int, Any] = {}
         for number, one in enumerate(pool):
@@ -89,11 +89,11 @@ class Predictor:
         by_length = sorted(encoded, key=lambda number: len(encoded[number]))
         for start in range(0, len(by_length), size):
             some = by_length[start : start + size]
-            for number, outcome in zip(some, self._outcomes([encoded[number] for number in some]), strict=True):
+            for number, outcome in zip(some, self._format_outcomes([encoded[number] for number in some]), strict=True):
                 rows[number] |= self.task.at_input_size(outcome, cast(Content, pool[number].content))
         return rows
 
-    def _outcomes(self, encoded: Sequence[Any]) -> list[Row]:
+    def _format_outcomes(self, encoded: Sequence[Any]) -> list[Row]:
         with torch.inference_mode():
             outputs = self.task.predicted(self.data.collate(encoded).to(self.task.device))
         return self.task.outcomes(outputs.cpu(), self.names)

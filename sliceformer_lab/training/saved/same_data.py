@@ -60,22 +60,22 @@ def check_unchanged(folder: Path, data: DataModule) -> None:
         raise DataError(
             f"{describe_splits(changed)} have changed since {folder} was trained; put the earlier data back"
         )
-    check_tokens(folder, data)
+    check_recorded_encoding(folder, data)
 
 
-def check_tokens(folder: Path, data: DataModule) -> None:
+def check_recorded_encoding(folder: Path, data: DataModule) -> None:
     """Raises DataError if tokens of the data have other ids than those that the model in a run folder reads."""
     if state := recorded_data(folder):
-        data.check_token_ids(state)
+        data.check_encoding(state)
 
 
-def check_encoder(folder: Path, data: DataModule) -> None:
+def check_saved_encoder(folder: Path, data: DataModule) -> None:
     """Raises DataError if what a run folder has to encode inputs and name outputs is not that of its checkpoint.
 
     The data may be gone.
     """
     if (folder / TOKENIZER_FILE).is_file() or (folder / CODING_FILE).is_file():
-        check_tokens(folder, data)
+        check_recorded_encoding(folder, data)
     saved, trained = read_preprocessing(folder), recorded_data(folder).get("names")
     if saved and trained and [list(saved[1].classes[: len(trained[0])]), list(saved[1].targets)] != trained:
         raise DataError(

@@ -37,7 +37,7 @@ def learning_curves(plotted: PlotTable) -> list[Figure]:
         return []
     table = seed_means(values, [ROW, "panel", "x"])
     looks = plotted.looks(table)
-    panels = [_panel(table, looks, panel, name) for panel in PANELS if panel in set(table["panel"])]
+    panels = [_build_panel(table, looks, panel, name) for panel in PANELS if panel in set(table["panel"])]
     left_out = f" {without} runs have no log." if without else ""
     fewest, most = int(table["n"].min()), int(table["n"].max())
     seeds = f"{fewest} to {most}" if fewest < most else f"{most}"
@@ -58,7 +58,7 @@ def learning_curves(plotted: PlotTable) -> list[Figure]:
     return [figure]
 
 
-def _panel(table: pd.DataFrame, looks: dict[str, Look], panel: str, name: str) -> Panel:
+def _build_panel(table: pd.DataFrame, looks: dict[str, Look], panel: str, name: str) -> Panel:
     title = {"metric": f"Validation {name}", "val/loss": "Validation loss", "train/loss": "Training loss"}[panel]
     here = table[table["panel"] == panel]
     epochs = here[here["x"].isin(thin_out(here["x"].to_numpy()))]

@@ -106,10 +106,12 @@ def line_panel(
         for name, look in looks.items():
             here = table[table[ROW] == name]
             if MOMENT in table:
-                _line(axes, here[here[MOMENT] == BEFORE], look.colour, linestyle="--")
+                _draw_line(axes, here[here[MOMENT] == BEFORE], look.colour, linestyle="--")
                 here = here[here[MOMENT] == AFTER]
             style = "-" if MOMENT in table else look.line
-            _line(axes, here, look.colour, linestyle=style, marker=look.marker, markevery=_places_of_symbols(len(here)))
+            _draw_line(
+                axes, here, look.colour, linestyle=style, marker=look.marker, markevery=_places_of_symbols(len(here))
+            )
             low = here["low"].clip(lower=ends[0])  # a log axis has no place for 0
             axes.fill_between(here["x"], low, here["high"], color=look.colour, alpha=0.14, linewidth=0)
         _index_axis(axes, x, reach or (int(table["x"].min()), int(table["x"].max())))
@@ -126,7 +128,7 @@ def gradient_panel(
 
     def draw(axes: Axes) -> None:
         for epoch, here in table.groupby("epoch"):
-            _line(axes, here, colours[int(str(epoch))], marker="o", markersize=2.5)
+            _draw_line(axes, here, colours[int(str(epoch))], marker="o", markersize=2.5)
         _index_axis(axes, "index i", reach)
         value_axis(axes, domain, log=True)
         axes.set_title(fill(title, TITLE_LETTERS))
@@ -164,7 +166,7 @@ def axis_bounds(
     return (10 ** ends[0], 10 ** ends[1]) if log else (max(within[0], ends[0]), min(within[1], ends[1]))
 
 
-def _line(axes: Axes, points: pd.DataFrame, colour: str, **style: Any) -> None:
+def _draw_line(axes: Axes, points: pd.DataFrame, colour: str, **style: Any) -> None:
     axes.plot(points["x"], points["mean"], color=colour, linewidth=1.4, **style)
 
 

@@ -54,7 +54,7 @@ def svg_panels(figure: Figure) -> list[str]:
         with rc_context({**STYLE, "svg.hashsalt": f"{figure.name}-{number}"}):
             drawing = Drawing(figsize=figure.size, layout="constrained")
             panel(drawing.add_subplot())
-            found.append(_svg(drawing))
+            found.append(_render_svg(drawing))
     return found
 
 
@@ -68,7 +68,7 @@ def svg_legend(figure: Figure) -> list[tuple[str, str]]:
             line = Line2D([0, 0.5, 1], [0.5] * 3, markevery=[1], transform=drawing.transFigure)
             line.update_from(entry)
             drawing.add_artist(line)
-            found.append((str(entry.get_label()), _svg(drawing)))
+            found.append((str(entry.get_label()), _render_svg(drawing)))
     return found
 
 
@@ -79,8 +79,8 @@ def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
     logging.getLogger("fontTools").setLevel(logging.WARNING)  # it reports each table of a font
     paths = []
     for figure in figures:
-        drawing = _whole(figure)
-        for suffix, picture in {".png": _png(drawing), ".pdf": _saved(drawing, "pdf")}.items():
+        drawing = _draw_whole(figure)
+        for suffix, picture in {".png": _render_png(drawing), ".pdf": _render(drawing, "pdf")}.items():
             path = place / f"{figure.name}{suffix}"
             path.write_bytes(picture)
             paths.append(path)
@@ -89,11 +89,11 @@ def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
 
 def png_of_figure(figure: Figure) -> bytes:
     """The picture of a figure, in the style of the files."""
-    return _png(_whole(figure))
+    return _render_png(_draw_whole(figure))
 
 
 @rc_context(STYLE)
-def _whole(figure: Figure) -> Drawing:
+def _draw_whole(figure: Figure) -> Drawing:
     """All panels in a grid, and the legend below them."""
     (width, height), count = figure.size, len(figure.panels)
     columns = min(figure.columns, count)
@@ -111,23 +111,23 @@ def _whole(figure: Figure) -> Drawing:
     return drawing
 
 
-def _png(drawing: Drawing) -> bytes:
-    with Image.open(io.BytesIO(_saved(drawing, "png"))) as pixels, io.BytesIO() as file:
+def _render_png(drawing: Drawing) -> bytes:
+    with Image.open(io.BytesIO(_render(drawing, "png"))) as pixels, io.BytesIO() as file:
         few = pixels.convert("RGB").quantize(NUM_COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
         few.save(file, format="PNG")
         return file.getvalue()
 
 
-def _svg(drawing: Drawing) -> str:
+def _render_svg(drawing: Drawing) -> str:
     """The element alone: without metadata and names of groups, with two decimals of a point."""
-    text = _saved(drawing, "svg").decode()
+    text = _render(drawing, "svg").decode()
     text = re.sub(r"<metadata>.*?</metadata>| id=\"[a-zA-Z]+\d*_\d+\"", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r" d=\"[^\"]*\"", lambda path: re.sub(r"(\.\d\d)\d+|\n", r"\1", path[0]), text)
     return re.sub("(?<=fill: |roke: )(" + "|".join(VARIABLES) + ")", lambda colour: VARIABLES[colour[0]], text)
 
 
 @rc_context(STYLE)
-def _saved(drawing: Drawing, kind: str) -> bytes:
+def _render(drawing: Drawing, kind: str) -> bytes:
     with io.BytesIO() as file:
         metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
         drawing.savefig(file, format=kind, dpi=DPI, transparent=kind == "svg", metadata=metadata)

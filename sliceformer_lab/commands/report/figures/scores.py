@@ -44,10 +44,10 @@ Mark = tuple[str, float]  # a line style, and where the line is
 
 def score_figures(plotted: PlotTable) -> list[Figure]:
     """Scores, and score against speed; figures without data are left out."""
-    return [*_scores(plotted), *_bubbles(plotted)]
+    return [*_draw_scores(plotted), *_draw_bubbles(plotted)]
 
 
-def _scores(plotted: PlotTable) -> list[Figure]:
+def _draw_scores(plotted: PlotTable) -> list[Figure]:
     """Mean, interval and single runs of each row, best mean first."""
     metric = plotted.metric
     rows = select_rows([row for row in plotted.rows if row.line.mean is not None], MAX_FIGURE_ROWS)
@@ -55,8 +55,8 @@ def _scores(plotted: PlotTable) -> list[Figure]:
         return []
     rows = sorted(rows, key=_mean, reverse=not less_is_better(metric))
     best = next(iter(references_of((run for row in rows for run in row.runs), metric)), None)
-    domain = _domain(rows, metric, best)
-    marks, remark = _marks(rows, metric, best, domain)
+    domain = _choose_domain(rows, metric, best)
+    marks, remark = _list_marks(rows, metric, best, domain)
     ways = sorted({row.line.interval.how for row in rows if row.line.interval})
     return [
         Figure(
@@ -76,7 +76,7 @@ def _scores(plotted: PlotTable) -> list[Figure]:
     ]
 
 
-def _domain(rows: Sequence[PlotRow], metric: str, best: ReferenceRow | None) -> tuple[float, float]:
+def _choose_domain(rows: Sequence[PlotRow], metric: str, best: ReferenceRow | None) -> tuple[float, float]:
     """The bounds of the scores: all runs, intervals up to half of their range away, a reference better than a run."""
     values = pd.Series([value for row in rows for value in row.line.values.values()])
     room = 0.5 * (values.max() - values.min())
@@ -88,7 +88,7 @@ def _domain(rows: Sequence[PlotRow], metric: str, best: ReferenceRow | None) -> 
     return axis_bounds(pd.Series(shown), log=False, within=metric_bounds(metric))
 
 
-def _marks(
+def _list_marks(
     rows: Sequence[PlotRow], metric: str, best: ReferenceRow | None, domain: tuple[float, float]
 ) -> tuple[list[Mark], str]:
     """The lines of chance and of the best reference that are inside the panel, and sentences on both."""
@@ -110,14 +110,14 @@ def _score_panel(rows: Sequence[PlotRow], metric: str, domain: tuple[float, floa
 
     def draw(axes: Axes) -> None:
         for place, row in enumerate(rows):
-            name, values, colour = f"{row.name}, {_count(row)}", list(row.line.values.values()), row.look.colour
+            name, values, colour = f"{row.name}, {_format_count(row)}", list(row.line.values.values()), row.look.colour
             across = axes.get_yaxis_transform()
             axes.text(0.008, place - 0.2, name, transform=across, va="center", in_layout=False)
             axes.plot(values, [place + 0.2] * len(values), "|", color=colour, markersize=7, alpha=0.55)
             if row.line.interval is not None:
                 ends = row.line.interval.low, row.line.interval.high
                 axes.plot(ends, [place + 0.2] * 2, color=colour, linewidth=2, alpha=0.6)
-                for edge, head in _beyond(row.line.interval, domain, "<>"):
+                for edge, head in _find_hidden_ends(row.line.interval, domain, "<>"):
                     axes.plot(edge, place + 0.2, head, color=colour, markersize=6, clip_on=False)
             axes.plot(_mean(row), place + 0.2, row.look.marker, color=colour, markersize=6.5)
         for line, value in marks:
@@ -129,13 +129,13 @@ def _score_panel(rows: Sequence[PlotRow], metric: str, domain: tuple[float, floa
     return draw
 
 
-def _beyond(interval: Interval, domain: tuple[float, float], heads: str) -> list[tuple[float, str]]:
+def _find_hidden_ends(interval: Interval, domain: tuple[float, float], heads: str) -> list[tuple[float, str]]:
     """The edges of a panel that an interval passes, with their arrow heads: of `heads`, the lower one first."""
     passes = interval.low < domain[0], interval.high > domain[1]
     return [(edge, head) for edge, head, is_passed in zip(domain, heads, passes, strict=True) if is_passed]
 
 
-def _bubbles(plotted: PlotTable) -> list[Figure]:
+def _draw_bubbles(plotted: PlotTable) -> list[Figure]:
     """Score against training speed; the area of a marker shows peak memory."""
     rows = [row for row in plotted.main_rows if row.line.mean is not None and row.line.speed.value is not None]
     if not rows:
@@ -171,14 +171,14 @@ def _bubbles(plotted: PlotTable) -> list[Figure]:
             panels=[_bubble_panel(rows, plotted.metric, area * (memory if known else np.ones(len(rows))))],
             legend=[
                 *legend_of({row.name: row.look for row in rows}, lines=False),
-                *(_bubble(share * memory.max(), share * MAX_MARKER_AREA) for share in sizes),
+                *(_draw_bubble(share * memory.max(), share * MAX_MARKER_AREA) for share in sizes),
             ],
             size=(WIDTH, HEIGHT),
         )
     ]
 
 
-def _bubble(memory: float, area: float) -> Line2D:
+def _draw_bubble(memory: float, area: float) -> Line2D:
     label, side = f"{memory:.2g} GB at peak", np.sqrt(area)
     return Line2D([], [], color=MUTED, linestyle="none", marker="o", markersize=side, markeredgewidth=0, label=label)
 
@@ -195,7 +195,7 @@ def _bubble_panel(rows: Sequence[PlotRow], metric: str, areas: Sequence[float] |
             if row.line.interval is not None:
                 ends = row.line.interval.low, row.line.interval.high
                 axes.plot([speed] * 2, ends, color=row.look.colour, linewidth=1, alpha=0.5)
-                for edge, head in _beyond(row.line.interval, domain, "v^"):
+                for edge, head in _find_hidden_ends(row.line.interval, domain, "v^"):
                     axes.plot(speed, edge, head, color=row.look.colour, markersize=6, clip_on=False)
             axes.scatter(
                 speed, mean, area, row.look.colour, marker=row.look.marker, alpha=0.75, linewidths=0, clip_on=False
@@ -213,7 +213,7 @@ def _mean(row: PlotRow) -> float:
     return float(row.line.mean or 0.0)
 
 
-def _count(row: PlotRow) -> str:
+def _format_count(row: PlotRow) -> str:
     done = len(row.line.values)
     return f"n = {done}" if done == row.line.planned else f"n = {done} of {row.line.planned}"
 

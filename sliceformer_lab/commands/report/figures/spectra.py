@@ -57,12 +57,14 @@ class Probed:
 
 def spectral_figures(plotted: PlotTable) -> list[Figure]:
     """Spectra, spectra over training, collapse over depth and over training; empty if no run has any."""
-    found = _probed(plotted)
-    made = [kind(plotted, found) for kind in (_spectra, _growth, _depth, _training)] if found else []
+    found = _find_spectra(plotted)
+    made = (
+        [kind(plotted, found) for kind in (_draw_spectra, _draw_growth, _draw_depth, _draw_training)] if found else []
+    )
     return [figure for figure in made if figure is not None]
 
 
-def _spectra(plotted: PlotTable, found: Probed) -> Figure | None:
+def _draw_spectra(plotted: PlotTable, found: Probed) -> Figure | None:
     """Normalised singular values of a few layers, raw and without the token mean."""
     table = found.means["spectra"]
     table = table[table["mean"] > MIN_SINGULAR_VALUE]
@@ -95,7 +97,7 @@ def _spectra(plotted: PlotTable, found: Probed) -> Figure | None:
     )
 
 
-def _growth(plotted: PlotTable, found: Probed) -> Figure | None:
+def _draw_growth(plotted: PlotTable, found: Probed) -> Figure | None:
     """The spectrum of the last layer at several epochs, a panel for each row."""
     table = found.means["growth"]
     table = table[table["mean"] > MIN_SINGULAR_VALUE]
@@ -123,7 +125,7 @@ def _growth(plotted: PlotTable, found: Probed) -> Figure | None:
     )
 
 
-def _depth(plotted: PlotTable, found: Probed) -> Figure | None:
+def _draw_depth(plotted: PlotTable, found: Probed) -> Figure | None:
     """Collapse measures of each layer, before and after training."""
     table = found.means["depth"]
     if table.empty or table["x"].nunique() < 2:
@@ -145,7 +147,7 @@ def _depth(plotted: PlotTable, found: Probed) -> Figure | None:
     )
 
 
-def _training(plotted: PlotTable, found: Probed) -> Figure | None:
+def _draw_training(plotted: PlotTable, found: Probed) -> Figure | None:
     """Collapse measures over training."""
     table = found.means["training"]
     if table.empty or table["x"].nunique() < 2:
@@ -171,7 +173,7 @@ def _measure_panels(plotted: PlotTable, table: pd.DataFrame, x: str) -> list[Pan
     ]
 
 
-def _probed(plotted: PlotTable) -> Probed | None:
+def _find_spectra(plotted: PlotTable) -> Probed | None:
     """The spectrum files of a table; None if no run has a readable one."""
     parts: dict[str, list[tuple[object, ...]]] = {name: [] for name in TABLES}
     depths: dict[int, None] = {}
@@ -197,14 +199,14 @@ def _probed(plotted: PlotTable) -> Probed | None:
 def _spectra_of(record: ProbeRecord) -> Iterator[tuple[object, ...]]:
     for form in FORMS:
         layers = record.at("spectrum", "output", form)
-        for place, layer in enumerate(_spread(len(layers), MAX_LAYERS)):
-            yield from ((form, place, *point) for point in _points(layers[layer]))
+        for place, layer in enumerate(_spread_indices(len(layers), MAX_LAYERS)):
+            yield from ((form, place, *point) for point in _list_points(layers[layer]))
 
 
 def _growth_of(record: ProbeRecord) -> Iterator[tuple[object, ...]]:
-    for moment in _spread(len(record.epochs), MAX_EPOCHS):
+    for moment in _spread_indices(len(record.epochs), MAX_EPOCHS):
         last = record.at("spectrum", "output", "raw", moment=moment)[-1]
-        yield from ((int(record.epochs[moment]) + 1, *point) for point in _points(last))
+        yield from ((int(record.epochs[moment]) + 1, *point) for point in _list_points(last))
 
 
 def _depth_of(record: ProbeRecord) -> Iterator[tuple[object, ...]]:
@@ -217,17 +219,17 @@ def _depth_of(record: ProbeRecord) -> Iterator[tuple[object, ...]]:
 
 def _training_of(record: ProbeRecord) -> Iterator[tuple[object, ...]]:
     for name, form, title in DEPTH_PANELS:
-        for moment in _spread(len(record.epochs), MAX_LINE_POINTS):
+        for moment in _spread_indices(len(record.epochs), MAX_LINE_POINTS):
             value = float(record.at(name, "output", form, moment=moment).mean())
             yield title, int(record.epochs[moment]) + 1, value
 
 
-def _spread(count: int, most: int) -> list[int]:
+def _spread_indices(count: int, most: int) -> list[int]:
     """At most `most` of the numbers 0 to `count` - 1, with the first and the last."""
     return [int(number) for number in thin_out(np.arange(count), most)]
 
 
-def _points(values: np.ndarray) -> Iterator[tuple[int, float]]:
+def _list_points(values: np.ndarray) -> Iterator[tuple[int, float]]:
     """Singular values at INDICES and the last two (removing the mean removes one), with their index from 1."""
     known = values[np.isfinite(values)]
     count = len(known)
@@ -236,7 +238,7 @@ def _points(values: np.ndarray) -> Iterator[tuple[int, float]]:
 
 def _layer_titles(depths: Sequence[int]) -> list[str]:
     """Titles of the chosen layers, in models of one or several depths."""
-    chosen = [[f"{layer + 1} of {depth}" for layer in _spread(depth, MAX_LAYERS)] for depth in depths]
+    chosen = [[f"{layer + 1} of {depth}" for layer in _spread_indices(depth, MAX_LAYERS)] for depth in depths]
     return [f"Layer {', '.join(filter(None, names))}" for names in zip_longest(*chosen)]
 
 
