@@ -50,7 +50,7 @@ class Guard(Callback):
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
         """Raises DivergedError before a NaN or infinite loss changes the weights; on a GPU, one step later."""
         self._check_unread(trainer)
-        self._unread = loss.detach(), f"epoch {_epoch(trainer)}, step {trainer.global_step}"
+        self._unread = loss.detach(), f"epoch {_running_epoch(trainer)}, step {trainer.global_step}"
         if loss.device.type not in self.late_devices:
             self._check_unread(trainer)
 
@@ -64,8 +64,9 @@ class Guard(Callback):
         weights = checkpoint["state_dict"].values()
         if any_process(trainer, not all(bool(w.isfinite().all()) for w in weights if w.is_floating_point())):
             raise DivergedError(
-                f"the weights became NaN or infinite in epoch {_epoch(trainer)}, by step {trainer.global_step}; "
-                "the checkpoints before are kept; try a lower optim.lr, a warm-up or optim.clip_norm"
+                f"the weights became NaN or infinite in epoch {_running_epoch(trainer)}, by step "
+                f"{trainer.global_step}; the checkpoints before are kept; try a lower optim.lr, a warm-up or "
+                "optim.clip_norm"
             )
 
     def on_validation_batch_end(
@@ -98,10 +99,10 @@ class Guard(Callback):
 
     def _stop_after_signal(self, trainer: Trainer) -> None:
         if any_process(trainer, first_signal() is not None):
-            where = f" in epoch {_epoch(trainer)}, step {trainer.global_step}"
+            where = f" in epoch {_running_epoch(trainer)}, step {trainer.global_step}"
             raise interruption_of_run(f"{where}; continue with resume={self._resume}")
 
 
-def _epoch(trainer: Trainer) -> int:
+def _running_epoch(trainer: Trainer) -> int:
     """The number of the running epoch, from 1 as in the lines of progress."""
     return trainer.current_epoch + 1

@@ -66,13 +66,13 @@ class ESPFormer(QueryKeyAttention):
     ) -> tuple[Tensor, Tensor]:
         """One channel's mix (B, H, N, E) and the cost of its plan (B, H); its N x N matrices are not kept."""
         if not torch.is_grad_enabled():
-            return self._moved(v, q, k, distance, real)
+            return self._move_values(v, q, k, distance, real)
         moved: tuple[Tensor, Tensor] = checkpoint(
-            self._moved, v, q, k, distance, real, use_reentrant=False, preserve_rng_state=False
+            self._move_values, v, q, k, distance, real, use_reentrant=False, preserve_rng_state=False
         )
         return moved
 
-    def _moved(
+    def _move_values(
         self, v: Tensor, q: Tensor, k: Tensor, distance: Tensor | None, real: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         by_query, by_key = (self._soft_sort(x, real) for x in (q, k))

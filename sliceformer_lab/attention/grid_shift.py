@@ -47,19 +47,19 @@ class GridShift(nn.Module):
     def sorted(self, v: Tensor, padding: Padding | None, sort: Sort) -> Tensor:
         """Values (B, N, C) -> (B, N, C); `sort` takes the rolled patches in the order of windows, and their number."""
         prefix, patches = v[:, : self.num_prefix], v[:, self.num_prefix :]
-        sources, back, lengths = self._orders(patches, padding)
+        sources, back, lengths = self._find_orders(patches, padding)
         return torch.cat([prefix, sort(patches.gather(1, sources), lengths).gather(1, back)], dim=1)
 
     def source_index(self, v: Tensor, padding: Padding | None, sort_index: Sort) -> Tensor:
         """The token that each value of `sorted` comes from: (B, N, C) -> (B, N, C) int64, -1 on padding."""
         prefix, patches = v[:, : self.num_prefix], v[:, self.num_prefix :]
-        sources, back, lengths = self._orders(patches, padding)
+        sources, back, lengths = self._find_orders(patches, padding)
         index = sort_index(patches.gather(1, sources), lengths)
         tokens = torch.where(index < 0, -1, sources.gather(1, index.clamp(min=0)) + self.num_prefix)
         still = torch.arange(self.num_prefix, device=v.device)[:, None].expand(prefix.shape)
         return torch.cat([still, tokens.gather(1, back)], dim=1)
 
-    def _orders(self, patches: Tensor, padding: Padding | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _find_orders(self, patches: Tensor, padding: Padding | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """The patch at each place of the curve, the place of each patch (B, N, C), the numbers of real patches (B,)."""
         num_patches = patches.shape[1]
         if num_patches > self.num_patches:

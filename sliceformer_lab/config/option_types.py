@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 
-def _odd(number: int) -> int:
+def _check_odd(number: int) -> int:
     if number % 2 == 0:
         raise ValueError("should be odd")
     return number
@@ -17,7 +17,7 @@ def _odd(number: int) -> int:
 Natural = Annotated[int, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 EvenCount = Annotated[int, Field(ge=2, multiple_of=2)]
-OddCount = Annotated[int, Field(ge=1), AfterValidator(_odd)]  # of tokens in a window, which has a middle
+OddCount = Annotated[int, Field(ge=1), AfterValidator(_check_odd)]  # of tokens in a window, which has a middle
 NonNegative = Annotated[float, Field(ge=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # as large as numpy's generators take
 Workers = Annotated[int, Field(ge=0, le=256)]  # processes that prepare data

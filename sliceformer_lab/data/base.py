@@ -238,10 +238,10 @@ class DataModule(LightningDataModule, ABC):
         del stage
         if not self.splits:
             splits = self.make_splits()
-            self.splits = {stage: self._limited(stage, split) for stage, split in splits.items()}
+            self.splits = {stage: self._limit_split(stage, split) for stage, split in splits.items()}
             _ = self._trained_classes, self._trained_targets
 
-    def _limited(self, stage: Stage, split: Split) -> Split:
+    def _limit_split(self, stage: Stage, split: Split) -> Split:
         """The first training examples, which are shuffled; random evaluation examples, as files may go by class."""
         limit = self.limit_train if stage == "train" else self.limit_eval
         if limit is None or limit >= len(split):

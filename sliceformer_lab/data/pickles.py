@@ -99,11 +99,11 @@ def _check_places(content: bytes) -> None:
 def _with_plain_arrays(content: Any, done: dict[int, Any]) -> Any:
     """The content with numpy's own arrays; `done` holds what was converted, as a value may occur many times."""
     if id(content) not in done:
-        done[id(content)] = _converted(content, done)
+        done[id(content)] = _convert(content, done)
     return done[id(content)]
 
 
-def _converted(content: Any, done: dict[int, Any]) -> Any:
+def _convert(content: Any, done: dict[int, Any]) -> Any:
     match content:
         case _Array():
             return content.view(np.ndarray)

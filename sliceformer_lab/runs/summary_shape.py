@@ -7,13 +7,13 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ValidationError
 
 
-def _scalar(value: Any) -> Any:
+def _check_scalar(value: Any) -> Any:
     if isinstance(value, dict | list):
         raise ValueError("should be one value")
     return value
 
 
-Scalar = Annotated[Any, AfterValidator(_scalar)]  # a union of types would appear in the place of an error
+Scalar = Annotated[Any, AfterValidator(_check_scalar)]  # a union of types would appear in the place of an error
 Number = float | None
 
 

@@ -22,10 +22,10 @@ def with_tuned(words: Sequence[str]) -> list[str]:
     One of them is tuned_on=TASK/DIGEST, which a run compares with its own data.
     Raises ConfigError.
     """
-    return [new for word in words for new in (_recorded(word) if word.startswith(_TUNED) else [word])]
+    return [new for word in words for new in (_read_tuned_words(word) if word.startswith(_TUNED) else [word])]
 
 
-def _recorded(word: str) -> list[str]:
+def _read_tuned_words(word: str) -> list[str]:
     place = Path(word.partition("tuned:")[2].strip("'\"")).expanduser()
     folder, attention = place.parent, place.name
     try:

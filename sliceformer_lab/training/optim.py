@@ -240,9 +240,9 @@ class OptimOptions:
             case "constant" | "plateau":  # which depends on the losses
                 return 1.0
             case "cosine":
-                return lowest + (1 - lowest) * 0.5 * (1 + math.cos(math.pi * self._progress(step, total_steps)))
+                return lowest + (1 - lowest) * 0.5 * (1 + math.cos(math.pi * self._decay_progress(step, total_steps)))
             case "linear":
-                left: float = (1 - self._progress(step, total_steps)) ** self.decay_power
+                left: float = (1 - self._decay_progress(step, total_steps)) ** self.decay_power
                 return lowest + (1 - lowest) * left
             case "inverse_sqrt":  # sqrt(w / t) with t counted from 1; the rate is `lr` at the end of the warm-up
                 return math.sqrt(max(1, self._warmup) / max(1, self._warmup, step + 1))
@@ -250,7 +250,7 @@ class OptimOptions:
                 epochs = self.epochs or total_steps
                 return float(0.1 ** sum(step * epochs >= epoch * total_steps for epoch in self.milestones))
 
-    def _progress(self, step: int, total_steps: int) -> float:
+    def _decay_progress(self, step: int, total_steps: int) -> float:
         """The finished part of the decay, 0 to 1; with cycle=official a cosine restarts after 1."""
         end = self.horizon if self.cycle == "official" and self.horizon else total_steps
         done = max(0, step - self._warmup) / max(1, end - self._warmup)

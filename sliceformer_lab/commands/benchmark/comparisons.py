@@ -115,11 +115,11 @@ def _compare_layers(options: BenchmarkOptions, tokens: int) -> SpeedComparison:
     workload = Workload(name, "layer", tokens, batch, channels, padded=options.padded)
     usual = PADDED_ATTENTIONS if options.padded else LAYER_ATTENTIONS
     names = usual if options.attentions is None else options.attentions
-    fused = Variant("mha", "fused", _node(peers.FusedSoftmax))
-    plain = Variant("mha", "plain", _node(peers.PlainSoftmax))
+    fused = Variant("mha", "fused", _node_of(peers.FusedSoftmax))
+    plain = Variant("mha", "plain", _node_of(peers.PlainSoftmax))
     softmax = [fused] if tokens > MAX_PLAIN_MAP_TOKENS[options.device] else [fused, plain]
     if options.padded and options.device == "cuda" and options.dtype != "float32":
-        softmax.append(Variant("mha", "packed", _node(peers.PackedSoftmax)))
+        softmax.append(Variant("mha", "packed", _node_of(peers.PackedSoftmax)))
     others = [v for name in dict.fromkeys((*names, "identity")) for v in variants(name, options)]
     return SpeedComparison(workload, (*softmax, *(v for v in others if v.method != "mha")), fused)
 
@@ -129,7 +129,7 @@ def variants(name: str, options: BenchmarkOptions) -> list[Variant]:
     names = sorted([*option_names("attention"), *PEERS])
     if name not in names:
         raise ConfigError(no_such_option("attentions", name, names))
-    node = _node(PEERS[name]) if name in PEERS else _load_attention(name)
+    node = _node_of(PEERS[name]) if name in PEERS else _load_attention(name)
     kinds = [layer.target for layer in attention_nodes(node)]
     if options.padded and not all(kind.accepts_padding for kind in kinds):
         raise ConfigError(f"attentions: {name} accepts no padding; leave it out, or set padded=false")
@@ -149,7 +149,7 @@ def _list_backends(options: BenchmarkOptions) -> list[str]:
     return [name for name in names if name in available_backends()]
 
 
-def _node(cls: type) -> dict[str, str]:
+def _node_of(cls: type) -> dict[str, str]:
     return {"_target_": f"{cls.__module__}.{cls.__name__}"}
 
 

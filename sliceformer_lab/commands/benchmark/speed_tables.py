@@ -40,7 +40,7 @@ def _times_of(rows: Sequence[SpeedRow]) -> Table:
     for mode in modes:
         table.add_column(f"{PASSES[mode]}, ms", justify="right")
         table.add_column("ratio", justify="right", no_wrap=True)
-    for place in _places(rows):
+    for place in _list_places(rows):
         for both in _variants_at(place, rows):
             first = next(iter(both.values()))
             wrong = " WRONG VALUES" if first.equal is False else ""
@@ -58,7 +58,7 @@ def _costs_of(rows: Sequence[SpeedRow]) -> Table:
     names = ("peak forward, MB", "peak training, MB", "saved, B/el", "forward, GB/s", "parameters, M")
     for name in (*names, "multiply-adds, M", "comparisons, M", "moves, M"):
         table.add_column(name, justify="right")
-    for place in _places(rows):
+    for place in _list_places(rows):
         for both in _variants_at(place, rows):
             last = list(both.values())[-1]
             peaks = [_format_millions(both[mode].peak_bytes) if mode in both else "" for mode in PASSES]
@@ -71,7 +71,7 @@ def _costs_of(rows: Sequence[SpeedRow]) -> Table:
     return table
 
 
-def _places(rows: Sequence[SpeedRow]) -> list[tuple[int, int, int]]:
+def _list_places(rows: Sequence[SpeedRow]) -> list[tuple[int, int, int]]:
     return list(dict.fromkeys((row.tokens, row.batch, row.channels) for row in rows))
 
 

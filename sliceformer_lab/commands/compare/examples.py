@@ -50,7 +50,7 @@ class ExampleScores:
         """
         found = []
         for run in runs:
-            values, arrays = self.of(run, metric), _predictions(run, metric)
+            values, arrays = self.of(run, metric), _read_answers(run, metric)
             if values is None or arrays is None:
                 return None
             ids, targets, _ = arrays
@@ -68,7 +68,7 @@ class ExampleScores:
         return build_task(self._plan, build_data(self._plan).spec)
 
     def _score_by_jackknife(self, run: RunRecord, metric: str) -> Scored | None:
-        arrays, recorded = _predictions(run, metric), run.metric(metric)
+        arrays, recorded = _read_answers(run, metric), run.metric(metric)
         if arrays is None or recorded is None:
             return None
         ids, targets, outputs = arrays
@@ -111,6 +111,6 @@ def paired_estimate(
     return estimate_pairs(list(differences.values()), *known)
 
 
-def _predictions(run: RunRecord, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+def _read_answers(run: RunRecord, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     found = read_predictions(run.folder, metric.partition("/")[0])
     return None if found is None else (found["ids"], found["targets"], found["logits"])

@@ -26,7 +26,7 @@ def verdict_sentence(found: Comparison) -> str:
     looked = " (after looking)" if found.changed_after_looking else ""
     looked += " (a trial of a few batches, no result)" if found.options.is_trial else ""
     limits = "; ".join(limits_of(found))
-    return f"{found.task}{looked}, {where}: {'; '.join(_parts(found))}{f'; {limits}' if limits else ''}."
+    return f"{found.task}{looked}, {where}: {'; '.join(_list_verdicts(found))}{f'; {limits}' if limits else ''}."
 
 
 def _describe_alone(found: Comparison) -> str:
@@ -36,7 +36,7 @@ def _describe_alone(found: Comparison) -> str:
     return f"the best values for {subject} are {values} ({score} on validation); it was compared with nothing"
 
 
-def _parts(found: Comparison) -> list[str]:
+def _list_verdicts(found: Comparison) -> list[str]:
     """The verdicts, the decided ones first."""
     subject, parts = found.options.subject, []
     for verdict, verb in VERBS.items():
@@ -72,7 +72,7 @@ def _not_compared(found: Comparison) -> Iterator[str]:
 
 def _describe_decided(found: Comparison, one: Outcome) -> str:
     finding = first_finding(one)
-    seeds, metric = f"{len(finding.differences)} {_units(found)}", found.metric
+    seeds, metric = f"{len(finding.differences)} {_name_units(found)}", found.metric
     if one.verdict == "equivalent":
         return f"{one.against} within {amount(finding.margin, metric)} ({format_difference(finding, metric)}, {seeds})"
     size = f"{number(abs(finding.estimate.mean), metric)} ± {half_width(finding, metric)} {unit(metric)}"
@@ -101,7 +101,8 @@ def _describe_difference(found: Comparison, one: Outcome) -> str:
     """A compared row with its difference, in brackets that are left open; it names an axis that is not the first."""
     axis, finding = next(iter(one.findings.items()))
     at = "" if axis == found.options.axes[0] else f" at {AXIS_NAMES[axis]}"
-    return f"{one.against} ({format_difference(finding, found.metric)}{at}, {len(finding.differences)} {_units(found)}"
+    count = f"{len(finding.differences)} {_name_units(found)}"
+    return f"{one.against} ({format_difference(finding, found.metric)}{at}, {count}"
 
 
 def limits_of(found: Comparison) -> list[str]:
@@ -255,5 +256,5 @@ def _format_extensions(extensions: int) -> str:
     return f" after {extensions} extension{'s' if extensions > 1 else ''}" if extensions else ""
 
 
-def _units(found: Comparison) -> str:
+def _name_units(found: Comparison) -> str:
     return "splits" if found.options.splits else "seeds"

@@ -200,7 +200,7 @@ def _list_sources(table: Table, named: set[Path], left_out: dict[str, str]) -> I
             left_out[str(run.folder)] = "another run has the same options and seed"
         for run in row.runs:
             if run.status != "ok" and run.folder not in named:
-                left_out[str(run.folder)] = _status(run)
+                left_out[str(run.folder)] = _describe_status(run)
                 continue
             try:
                 yield Source(run.attention, row.label, check_config(read_config(run.folder)), run.folder)
@@ -212,7 +212,7 @@ def _format_reason(error: Exception) -> str:
     return str(error) if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
 
 
-def _status(run: RunRecord) -> str:
+def _describe_status(run: RunRecord) -> str:
     error = str(run.summary.get("error") or "").splitlines()
     return f"its status is {run.status}" + (f": {error[0]}" if error else "")
 

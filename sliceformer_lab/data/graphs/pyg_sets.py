@@ -142,10 +142,10 @@ class PygData(PygFiles, LibraryData):
     def read_set(self, *, again: bool) -> list[tuple[Stage | None, Any]]:
         anew = {"force_reload": True} if again and "force_reload" in self._takes else {}
         if self._split_option == "split":
-            return [(stage, self._built(split=stage, **anew)) for stage in STAGES]
+            return [(stage, self._build_set(split=stage, **anew)) for stage in STAGES]
         if self._split_option == "train":
-            return [("train", self._built(train=True, **anew)), ("test", self._built(train=False, **anew))]
-        return [(None, self._built(**anew))]
+            return [("train", self._build_set(train=True, **anew)), ("test", self._build_set(train=False, **anew))]
+        return [(None, self._build_set(**anew))]
 
     @property
     def _root(self) -> dict[str, str]:
@@ -162,7 +162,7 @@ class PygData(PygFiles, LibraryData):
         free = set(self._takes) - set(self.options or {})
         return next((name for name in ("split", "train") if name in free), None)
 
-    def _built(self, **split: str | bool) -> Any:
+    def _build_set(self, **split: str | bool) -> Any:
         root = self._root if "root" in self._takes else {}
         name = {} if self.name is None else {"name": self.name}
         try:

@@ -58,7 +58,7 @@ class MNIST(OfficialImages):
 
     def read(self) -> dict[Stage, Images]:
         train_images, train_labels, test_images, test_labels = map(self._file, self.archives)
-        return {"train": self._part(train_images, train_labels), "test": self._part(test_images, test_labels)}
+        return {"train": self._read_part(train_images, train_labels), "test": self._read_part(test_images, test_labels)}
 
     @property
     def _folder(self) -> Path:
@@ -69,7 +69,7 @@ class MNIST(OfficialImages):
         packed = self._folder / archive.name
         return packed.with_suffix("") if packed.with_suffix("").is_file() and not packed.is_file() else packed
 
-    def _part(self, images: Path, labels: Path) -> ArrayImages:
+    def _read_part(self, images: Path, labels: Path) -> ArrayImages:
         return self.labelled(read_idx(images, dimensions=3).unsqueeze(1), read_idx(labels, dimensions=1).long(), images)
 
 

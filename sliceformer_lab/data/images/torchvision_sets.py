@@ -84,14 +84,14 @@ class TorchvisionData(OwnImages, LibraryData):
         """The splits that the class has. Raises DataError."""
         known = inspect.signature(self.library_class.__init__).parameters
         if "train" in known or any(base.__name__ == "MNIST" for base in self.library_class.__mro__):
-            return {"train": self._built(train=True), "test": self._built(train=False)}
+            return {"train": self._build_set(train=True), "test": self._build_set(train=False)}
         if "split" not in known or "split" in (self.options or {}):
-            return {"train": self._built()}
+            return {"train": self._build_set()}
         found: dict[Stage, Any] = {}
         for stage, names in SPLIT_NAMES.items():
             for name in names:
                 try:
-                    found[stage] = self._built(split=name)
+                    found[stage] = self._build_set(split=name)
                     break
                 except _UnknownSplitError:
                     continue
@@ -99,7 +99,7 @@ class TorchvisionData(OwnImages, LibraryData):
             raise DataError(f"data.dataset={self.dataset} has no split to train on; set data.options={{split: ...}}")
         return found
 
-    def _built(self, **split: Any) -> Any:
+    def _build_set(self, **split: Any) -> Any:
         takes = inspect.signature(self.library_class.__init__).parameters
         download = {"download": self.download} if "download" in takes or "kwargs" in takes else {}
         root = {"root": self.path} if "root" in takes else {}

@@ -163,21 +163,21 @@ class ProbeData(DataModule):
         stream = ProbeStream(self.generator, self.generator_seed, self.plan.seed, hundred_steps)
         return {
             "train": stream,
-            "val": self._fixed("validation", self.generator, VAL, self.num_val),
-            "test": self._fixed("test", self.generator, TEST, self.num_test),
+            "val": self._draw_fixed("validation", self.generator, VAL, self.num_val),
+            "test": self._draw_fixed("test", self.generator, TEST, self.num_test),
         }
 
     def sizes(self) -> dict[str, int]:
         """Number of validation and test sequences; training has no number of them."""
         return {name: size for name, size in super().sizes().items() if name != "num_train"}
 
-    def _fixed(self, name: str, probe: Probe, kind: int, count: int, *seeds: int) -> FixedDraw:
+    def _draw_fixed(self, name: str, probe: Probe, kind: int, count: int, *seeds: int) -> FixedDraw:
         return FixedDraw(*probe.draw(np.random.default_rng((self.generator_seed, kind, *seeds)), count), name)
 
     def at_length(self, length: int) -> FixedDraw:
         """Test sequences of another number of tokens."""
         probe = PROBES[self.probe](replace(self.probe_sizes, max_len=length))
-        return self._fixed("test", probe, LONGER, self.num_test, length)
+        return self._draw_fixed("test", probe, LONGER, self.num_test, length)
 
     def test_groups(self) -> tuple[str, np.ndarray]:
         """What accuracy is listed by, and the group (n, N) of each answer of the test draw."""

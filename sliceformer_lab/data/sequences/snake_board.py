@@ -106,7 +106,7 @@ class PixelBoard:
     def __init__(self, options: SnakeOptions, margin: int) -> None:
         self.options, self.margin = options, margin
         self.length = length = options.paddle_length + 2 * margin
-        self.steps: list[Point] = sorted({_step(length, angle) for angle in np.radians(np.arange(0, 360, 0.25))})
+        self.steps: list[Point] = sorted({_step_of(length, angle) for angle in np.radians(np.arange(0, 360, 0.25))})
         self.angles = [math.atan2(*step) for step in self.steps]
         self.reach = length + 2 * margin
         self.width = options.size + 2 * self.reach
@@ -172,7 +172,7 @@ class PixelBoard:
 
     def step_towards(self, degrees: float) -> int:
         """The step nearest to a direction."""
-        return self.steps.index(_step(self.length, math.radians(degrees)))
+        return self.steps.index(_step_of(self.length, math.radians(degrees)))
 
     def paddle_end(self, link: Link, sign: Literal[-1, 1]) -> Point:
         """The pixel of a paddle's tail (-1) or head (1)."""
@@ -188,7 +188,7 @@ class PixelBoard:
     def _paddle(self, angle: float) -> np.ndarray:
         canvas, middle = self._canvas()
         scale, length = self.options.antialias, self.options.paddle_length
-        down, right = _step(scale * length, angle)
+        down, right = _step_of(scale * length, angle)
         tail = middle - right, middle - down
         ImageDraw.Draw(canvas).line([(middle, middle), tail], fill=255, width=round(self.options.thickness * scale))
         return self._reduce(canvas)
@@ -212,7 +212,7 @@ class PixelBoard:
         return np.asarray(canvas.resize((side, side), Image.Resampling.LANCZOS), np.float32) / 255
 
 
-def _step(length: int, angle: float) -> Point:
+def _step_of(length: int, angle: float) -> Point:
     return round(length * math.sin(angle)), round(length * math.cos(angle))
 
 

@@ -185,7 +185,7 @@ class _Observer(threading.Thread):
     def first_error(self) -> LabError | None:
         """The error that another process raised before this one, or its death; None if this one was the first."""
         for _ in range(10):  # the first process notices a closed connection before the other one has ended
-            if (error := self._recorded() or self._dead_child()) is not None:
+            if (error := self._read_error() or self._dead_child()) is not None:
                 return error
             time.sleep(self.EVERY / 5)
         return None
@@ -209,7 +209,7 @@ class _Observer(threading.Thread):
             with suppress(subprocess.TimeoutExpired):
                 child.wait(LEAVING)
 
-    def _recorded(self) -> LabError | None:
+    def _read_error(self) -> LabError | None:
         try:
             rank, sentence, trace = json.loads((self._folder / FIRST_ERROR).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -223,7 +223,7 @@ class _Observer(threading.Thread):
     def _dead_child(self) -> LabError | None:
         for rank, child in enumerate(self._children, start=1):
             if code := child.poll():
-                return self._recorded() or LabError(
+                return self._read_error() or LabError(
                     f"process {rank + 1} of {len(self._children) + 1} {_describe_exit(code)}"
                 )
         return None

@@ -53,7 +53,7 @@ def _draw_scores(plotted: PlotTable) -> list[Figure]:
     rows = select_rows([row for row in plotted.rows if row.line.mean is not None], MAX_FIGURE_ROWS)
     if not rows:
         return []
-    rows = sorted(rows, key=_mean, reverse=not less_is_better(metric))
+    rows = sorted(rows, key=_mean_of, reverse=not less_is_better(metric))
     best = next(iter(references_of((run for row in rows for run in row.runs), metric)), None)
     domain = _choose_domain(rows, metric, best)
     marks, remark = _list_marks(rows, metric, best, domain)
@@ -69,7 +69,7 @@ def _draw_scores(plotted: PlotTable) -> list[Figure]:
                 f"seeds.{remark}{plotted.omission(rows)}"
             ),
             alt=f"{format_heading(metric)}: "
-            + ", ".join(f"{row.name} {format_value(_mean(row), metric)}" for row in rows),
+            + ", ".join(f"{row.name} {format_value(_mean_of(row), metric)}" for row in rows),
             panels=[_score_panel(rows, metric, domain, marks)],
             size=(WIDTH, ROW_HEIGHT * len(rows) + 0.6),
         )
@@ -119,7 +119,7 @@ def _score_panel(rows: Sequence[PlotRow], metric: str, domain: tuple[float, floa
                 axes.plot(ends, [place + 0.2] * 2, color=colour, linewidth=2, alpha=0.6)
                 for edge, head in _find_hidden_ends(row.line.interval, domain, "<>"):
                     axes.plot(edge, place + 0.2, head, color=colour, markersize=6, clip_on=False)
-            axes.plot(_mean(row), place + 0.2, row.look.marker, color=colour, markersize=6.5)
+            axes.plot(_mean_of(row), place + 0.2, row.look.marker, color=colour, markersize=6.5)
         for line, value in marks:
             axes.axvline(value, color=MUTED, linestyle=line, linewidth=1)
         axes.set(xlim=domain, ylim=(len(rows) - 0.4, -0.5), yticks=[], title=format_heading(metric))
@@ -140,7 +140,7 @@ def _draw_bubbles(plotted: PlotTable) -> list[Figure]:
     rows = [row for row in plotted.main_rows if row.line.mean is not None and row.line.speed.value is not None]
     if not rows:
         return []
-    memory = np.array([_memory(row) for row in rows])
+    memory = np.array([_median_memory(row) for row in rows])
     known = bool(np.isfinite(memory).all())
     area = MAX_MARKER_AREA / memory.max() if known else USUAL_MARKER_AREA  # of a marker, for a gigabyte or for all
     sizes = [0.25, 1.0] if known else []  # of the most memory, in the legend
@@ -166,7 +166,8 @@ def _draw_bubbles(plotted: PlotTable) -> list[Figure]:
             ),
             alt=f"Samples per second and {format_heading(plotted.metric)}: "
             + ", ".join(
-                f"{row.name} {row.line.speed.value:.4g} and {format_value(_mean(row), plotted.metric)}" for row in rows
+                f"{row.name} {row.line.speed.value:.4g} and {format_value(_mean_of(row), plotted.metric)}"
+                for row in rows
             ),
             panels=[_bubble_panel(rows, plotted.metric, area * (memory if known else np.ones(len(rows))))],
             legend=[
@@ -185,7 +186,7 @@ def _draw_bubble(memory: float, area: float) -> Line2D:
 
 def _bubble_panel(rows: Sequence[PlotRow], metric: str, areas: Sequence[float] | np.ndarray) -> Panel:
     """A marker for each row, of its area, at its speed and mean, with its interval."""
-    speeds, means = pd.Series([row.line.speed.value or 0.0 for row in rows]), pd.Series([_mean(row) for row in rows])
+    speeds, means = pd.Series([row.line.speed.value or 0.0 for row in rows]), pd.Series([_mean_of(row) for row in rows])
     log = bool(speeds.max() > 10 * speeds.min() > 0)
     across = axis_bounds(speeds, log)
     domain = axis_bounds(means, log=False, within=metric_bounds(metric), room=0.2)  # for the size of the markers
@@ -209,7 +210,7 @@ def _bubble_panel(rows: Sequence[PlotRow], metric: str, areas: Sequence[float] |
     return draw
 
 
-def _mean(row: PlotRow) -> float:
+def _mean_of(row: PlotRow) -> float:
     return float(row.line.mean or 0.0)
 
 
@@ -218,6 +219,6 @@ def _format_count(row: PlotRow) -> str:
     return f"n = {done}" if done == row.line.planned else f"n = {done} of {row.line.planned}"
 
 
-def _memory(row: PlotRow) -> float:
+def _median_memory(row: PlotRow) -> float:
     known = [value for run in row.runs if (value := run.number("peak_memory_gb")) is not None]
     return median(known) if known else np.nan
