@@ -267,7 +267,7 @@ def test_variants_that_fill_a_gpu_together_are_rows_and_the_next_comparison_goes
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(run_suite, "in_child", fail)
-    rows = run_suite.run(BenchmarkOptions(sizes=[8, 16]), tmp_path)
+    rows = run_suite.run_benchmark(BenchmarkOptions(sizes=[8, 16]), tmp_path)
     assert {row.tokens for row in rows} == {8, 16}
     assert {(row.status, row.note, row.seconds) for row in rows} == {("oom", "CUDA out of memory", None)}
 

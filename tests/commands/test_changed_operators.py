@@ -51,7 +51,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_map_of_a_changed_operator_is_refused_and_one_of_other_operators_goes_on(code: Path, tmp_path: Path) -> None:
     def draw(*attentions: str) -> list[str]:
         launcher = WrittenRuns(lambda _: 0.995)
-        map_runs.run(MapOptions(folder=str(tmp_path / "map"), attentions=attentions, probes=("count",)), launcher)
+        map_runs.run_map(MapOptions(folder=str(tmp_path / "map"), attentions=attentions, probes=("count",)), launcher)
         return launcher.done
 
     assert draw("changing") and not draw("changing") and all("csp" in name for name in draw("csp"))

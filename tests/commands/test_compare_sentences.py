@@ -147,7 +147,7 @@ def test_a_map_names_the_commits_of_its_runs_if_they_are_several(tmp_path: Path)
     options = MapOptions(folder=str(tmp_path), attentions=("csp",), probes=("count",), seeds=2)
     pages = []
     for _ in range(2):
-        map_runs.run(options, WrittenRuns(lambda _: 0.995))
+        map_runs.run_map(options, WrittenRuns(lambda _: 0.995))
         pages.append((tmp_path / "report" / "map.md").read_text())
         set_commit(tmp_path / "runs" / "count-csp-lr0.003-trial0", "first")
         set_commit(tmp_path / "runs" / "count-csp-lr0.003-seed100", "second")

@@ -30,7 +30,7 @@ RATES = (3e-3, 1e-2, 1e-3, 3e-2)
 def draw(folder: Path, launcher: WrittenRuns, **options: Any) -> list[dict[str, Any]]:
     """Runs a map and returns the lines of its map.jsonl."""
     chosen: dict[str, Any] = {"attentions": ("csp", "identity"), "probes": ("recall",), "seeds": 2} | options
-    map_runs.run(MapOptions(folder=str(folder), **chosen), launcher)
+    map_runs.run_map(MapOptions(folder=str(folder), **chosen), launcher)
     return read_map(folder)
 
 

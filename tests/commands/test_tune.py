@@ -34,7 +34,7 @@ def search(folder: Path, launcher: WrittenRuns, *attentions: str, **options: Any
     subject, *others = attentions or ("mha", "csp")
     chosen: dict[str, Any] = {"trials": 6, "seeds": 3, "words": ("encoder=tiny",)} | options
     found = CompareOptions(subject=subject, against=tuple(others), folder=str(folder), **chosen)
-    steps.run("tune", found, launcher)
+    steps.run_comparison("tune", found, launcher)
     return json.loads((folder / "report" / "results.json").read_text(encoding="utf-8"))
 
 

@@ -25,7 +25,7 @@ def audit(folder: Path) -> None:
     """Audits csp against no mixing, with runs that only write their results."""
     words = ("logger=wandb", f"paths.data={folder / 'data'}")
     options = CompareOptions(folder=str(folder), subject="csp", against=("identity",), seeds=6, words=words)
-    steps.run("audit", options, WrittenRuns(scores))
+    steps.run_comparison("audit", options, WrittenRuns(scores))
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +57,13 @@ def test_the_summary_of_an_audit_has_the_numbers_of_each_row(audited: WandbServe
 def tune(folder: Path) -> None:
     """Tunes csp, with runs that only write their results."""
     options = CompareOptions(folder=str(folder), subject="csp", against=(), seeds=3, words=("logger=wandb",))
-    steps.run("tune", options, WrittenRuns(scores))
+    steps.run_comparison("tune", options, WrittenRuns(scores))
 
 
 def map_probe(folder: Path) -> None:
     """Maps one probe, with runs that only write their results."""
     chosen = {"attentions": ("csp", "identity"), "probes": ("recall",), "rates": (3e-3,), "seeds": 2}
-    map_runs.run(MapOptions(folder=str(folder), words=("logger=wandb",), **chosen), WrittenRuns(scores))
+    map_runs.run_map(MapOptions(folder=str(folder), words=("logger=wandb",), **chosen), WrittenRuns(scores))
 
 
 @pytest.mark.parametrize(("write", "page"), [(audit, "audit"), (tune, "tune"), (map_probe, "map")])

@@ -15,7 +15,7 @@ def audit(folder: Path, launcher: Launcher, **options: Any) -> dict[str, Any]:
     """Audits csp against no mixing in FOLDER/audit, unless `options` say otherwise; returns its results.json."""
     chosen: dict[str, Any] = {"subject": "csp", "against": ("identity",), "seeds": 6} | options
     words = (*chosen.pop("words", ()), f"paths.data={folder / 'data'}")
-    steps.run("audit", CompareOptions(folder=str(folder / "audit"), words=words, **chosen), launcher)
+    steps.run_comparison("audit", CompareOptions(folder=str(folder / "audit"), words=words, **chosen), launcher)
     return read_results(folder / "audit")
 
 

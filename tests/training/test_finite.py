@@ -56,7 +56,7 @@ def test_weights_that_became_nan_end_the_run_as_diverged_and_are_not_saved(
     config = small_config(f"selection={selection}")
     with monkeypatch.context() as patch:
         spoil_gradients(patch, step)
-        with pytest.raises(DivergedError, match=f"the weights became NaN or infinite in epoch {step // 2}"):
+        with pytest.raises(DivergedError, match=f"the weights became NaN or infinite in epoch {(step + 1) // 2}"):
             run(config, tmp_path)
     assert read_summary(tmp_path)["status"] == "diverged"
     for file in (tmp_path / "checkpoints").glob("*"):

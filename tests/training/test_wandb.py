@@ -424,7 +424,7 @@ def test_a_key_is_found_in_environment_and_netrc_for_the_server_that_is_asked(
 
 def test_a_workspace_is_saved_for_the_keys_own_user(tmp_path: Path) -> None:
     with wandb_server() as server:
-        save.run(WandbOptions(project="ranks", name="mine"), tmp_path)
+        save.save_on_server(WandbOptions(project="ranks", name="mine"), tmp_path)
     (sent,) = server.views
     assert (sent["entityName"], sent["projectName"], sent["displayName"]) == ("me", "ranks", "mine")
     expected = workspace(logged_runs(WandbOptions(project="ranks", name="mine")), "me")
@@ -436,7 +436,7 @@ def test_a_server_that_refuses_is_told_in_one_sentence(tmp_path: Path) -> None:
     refused = r"in team/lost \(.*project not found\); the project must exist"
     with wandb_server() as server, pytest.raises(LabError, match=refused) as told:
         server.refusal = "project not found"
-        save.run(WandbOptions(entity="team", project="lost"), tmp_path)
+        save.save_on_server(WandbOptions(entity="team", project="lost"), tmp_path)
     assert "\n" not in str(told.value) and not list(tmp_path.iterdir())
 
 
@@ -524,8 +524,8 @@ def test_a_workspace_that_cannot_be_saved_is_one_sentence(
     assert "did you mean entity" in refused("wandb", place, "entty=me")
     monkeypatch.setenv("WANDB_API_KEY", KEY)
     with pytest.raises(LabError, match="does not answer: a workspace lives on the server"):
-        save.run(WandbOptions(), tmp_path)
+        save.save_on_server(WandbOptions(), tmp_path)
     monkeypatch.setattr(errors, "find_spec", lambda name: None)
     with pytest.raises(LabError, match=r"pip install 'sliceformer-lab\[dashboard\]'"):
-        save.run(WandbOptions(), tmp_path)
+        save.save_on_server(WandbOptions(), tmp_path)
     assert not list(tmp_path.rglob("*"))
