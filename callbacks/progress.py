@@ -57,8 +57,9 @@ class EpochLines(Callback):
         self._next_line = now + EVERY
         each = self._seconds_per_step(trainer, now)
         left = format_clock(each * (total - trainer.global_step))
-        memory = peak_memory(pl_module.device.type) / 1e9
-        line = f"step {trainer.global_step:,}/{total:,}  {each:.2f} s/step, {left} left, {memory:.1f} GB"
+        line = f"step {trainer.global_step:,}/{total:,}  {each:.2f} s/step, {left} left"
+        if (peak := peak_memory(pl_module.device.type)) is not None:
+            line = f"{line}, {peak / 1e9:.1f} GB"
         PlainConsole(highlight=False, soft_wrap=True).print(line)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -48,5 +48,5 @@ class Throughput(Callback):
         """Logs speed and memory so far; in a distributed run the memory of the largest process."""
         if self._seconds and self._batches >= 2 * self._warmup_batches:
             pl_module.log("train/samples_per_second", self._samples / self._seconds, sync_dist=True)
-        if peak := peak_memory(pl_module.device.type):
+        if (peak := peak_memory(pl_module.device.type)) is not None:
             pl_module.log("train/peak_memory_gb", peak / 1e9, sync_dist=True, reduce_fx="max")

@@ -101,7 +101,7 @@ class Attention(nn.Module, ABC):
     """
 
     needs_qk: ClassVar[bool] = False  # allocates query and key projections and passes q, k to `mix`
-    rotated_parts: ClassVar[int] = 1  # of the queries and keys of a head, each of which rope rotates
+    rotated_parts: ClassVar[int] = 1  # parts of a head's queries and keys; rope rotates each of them alone
     accepts_bias: ClassVar[bool] = False  # adds a (B, H, N, N) bias to its weights
     accepts_causal: ClassVar[bool] = False  # under spec.causal, reads no later token
     mixable: ClassVar[bool] = True  # `mix` is meaningful alone, so a block may do the projections

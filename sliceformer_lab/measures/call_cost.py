@@ -92,7 +92,8 @@ class PeakMemory:
     @property
     def peak(self) -> int | None:
         """Bytes; None if unknown."""
-        return None if self._before is None else max(0, peak_memory(self._device) - self._before)
+        peak = peak_memory(self._device)
+        return None if self._before is None or peak is None else max(0, peak - self._before)
 
 
 def start_new_peak(device: str) -> int | None:
@@ -110,17 +111,17 @@ def start_new_peak(device: str) -> int | None:
     return proc_bytes("VmRSS")
 
 
-def peak_memory(device: str) -> int:
+def peak_memory(device: str) -> int | None:
     """The most bytes in use since `start_new_peak`, or since the process began: allocated on a GPU, else resident.
 
-    0 on Windows, which does not say it without a package.
+    None on Windows, where Python cannot ask without a package.
     """
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
     if (resident := proc_bytes("VmHWM")) is not None:
         return resident
     if sys.platform == "win32":
-        return 0
+        return None
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
