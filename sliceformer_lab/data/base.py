@@ -86,7 +86,11 @@ class DataModule(LightningDataModule, ABC):
         """Whether what was read is the published set, None if there is none; and how this was checked."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """What exactly was read: name, official (bool or None), sha256 and a note. A changed copy gets its own name."""
+        """What exactly was read: name, official (bool or None), sha256 and a note. A changed copy gets its own name.
+
+        Prepares the data. Raises DataError.
+        """
+        self.prepare_data()
         sha256 = self.content_sha256()
         official, note = self.is_official()
         name = f"{self.spec.name} (unofficial copy {sha256[:8]})" if official is False else self.spec.name

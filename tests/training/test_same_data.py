@@ -126,6 +126,8 @@ def test_values_that_were_tuned_on_other_data_are_refused_unless_that_is_accepte
     best = {"tuned_on": own, "attention": {"identity": {"words": ["optim.lr=0.01"]}}}
     (tmp_path / "best.json").write_text(json.dumps(best))
     tuned = f"optim=tuned:{tmp_path}/identity"
+    absent = ("task=mnist", f"data.root={tmp_path / 'nothing'}", "data.download=false", "attention=identity", tuned)
+    assert "put " in refused(*absent, f"hydra.run.dir={tmp_path / 'absent'}")  # nobody has prepared these data before
     assert train(tuned, "data.split_seed=3", f"hydra.run.dir={tmp_path / 'same'}") == 0
     assert "data_remarks" not in read_summary(tmp_path / "same")
     write_table(tmp_path / "table.csv", [*map(flipped, ROWS)])
