@@ -64,6 +64,14 @@ def signals_that_a_shell_ignored() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Runs of tests keep caches, and the ledger of scored test sets, away from those of the user of this clone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLICEFORMER_DATA", str(tmp_path_factory.mktemp("data")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def texts_of_options_parsed_once() -> Iterator[None]:
     """Hydra parses some sixty files for every configuration; parsed once, composing takes two thirds of the time."""
     load, parsed = OmegaConf.load, dict[str, DictConfig | ListConfig]()

@@ -15,4 +15,5 @@ from sliceformer_lab.__main__ import main
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """The command line in this process, in a temporary folder; a later word replaces one with the same key."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SLICEFORMER_DATA")  # data are in `data` of this folder
     return lambda *words: main(last_of_each(words))

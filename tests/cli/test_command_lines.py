@@ -224,6 +224,7 @@ WITH_CLASSES = {
 def refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[[str], str]:
     """Runs a command line in a temporary folder, checks that it is refused cleanly, and returns its sentence."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SLICEFORMER_DATA")
     (tmp_path / "table.csv").write_text("text,label\n")
     (tmp_path / "damaged").mkdir()
     for folder, text in {".": '{"attention": {"csp": {"words": []}}}', "damaged": "[1]"}.items():
