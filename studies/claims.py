@@ -1,26 +1,21 @@
 """Claims of the papers that small runs can test: tables of studies/claims.md and study.md, and how fast each learns.
 
-usage: python studies/claims.py                              write the tables and figures/convergence.png (`make docs`)
-       python studies/claims.py collect STUDY RUN_FOLDER...  write results/STUDY.jsonl first, from finished runs
-
-STUDY is claims_digits, claims_imdb or claims_samsa. Runs of a study have the same seeds, so that differences are
+`make docs` writes them, and figures/convergence.png, from results/claims_digits.jsonl, claims_imdb.jsonl and
+claims_samsa.jsonl. Runs of a study have the same seeds, so that differences are
 paired. Scores of single examples were not kept, so ± and p are over seeds. Each claim is a family of tests of its own,
 adjusted by Holm.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from marked_sections import with_section
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from results import RESULTS, finished_runs, interval, read
+from results import RESULTS, interval, read
 
 from sliceformer_lab.commands.compare.sentences import p_value
 from sliceformer_lab.measures.statistics import (
@@ -31,7 +26,6 @@ from sliceformer_lab.measures.statistics import (
     student_half_width,
 )
 from sliceformer_lab.runs.files import whole_file, write_text
-from sliceformer_lab.runs.folder import read_metrics
 from sliceformer_lab.runs.plain_text import markdown_table
 
 METRIC = "test/accuracy"
@@ -88,29 +82,11 @@ LOOKS = {  # attention -> its name in the figure and its colour
 }
 
 
-def collect(study: str, folders: Iterable[str]) -> None:
-    """Write one line a run: its scores, its curves over epochs, its size. Raises DataError as `finished_runs`."""
-    found = []
-    for folder, summary in finished_runs(map(Path, folders)):
-        metrics = read_metrics(folder)
-        curves = {
-            name: np.round(metrics.loc[metrics[name].notna(), name], 5).tolist()
-            for name in ("train/loss", "val/loss", "val/accuracy")
-        }
-        kept = ("task", "attention", "seed", "parameters", "wall_seconds", "git_commit", "command")
-        command = [word for word in summary["command"] if not word.startswith(("hydra.", "paths.", "data.root="))]
-        setting = " ".join(word for word in command if word.startswith("attention."))
-        row = {key: summary[key] for key in kept} | {"command": command, "setting": setting}
-        found.append(row | {METRIC: round(summary["metrics"][METRIC], 5), "curves": curves})
-    found.sort(key=lambda run: (run["attention"], run["command"], run["seed"]))
-    write_text(RESULTS / f"{study}.jsonl", "".join(json.dumps(run) + "\n" for run in found))
-
-
 def scores(runs: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
     """The test score of each attention and seed."""
     found: dict[str, dict[int, float]] = {}
     for run in runs:
-        metrics = run.get("metrics", run)  # the lines of `collect` have no more than one score
+        metrics = run.get("metrics", run)  # a line of a claim has no more than one score
         found.setdefault(run["attention"], {})[run["seed"]] = metrics[METRIC]
     return found
 
@@ -223,13 +199,6 @@ def draw(runs: Iterable[Mapping[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["collect", study, *folders] if folders:
-            collect(study, folders)
-        case []:
-            pass
-        case _:
-            sys.exit(__doc__)
     write_text(PAGE, page())
     write_text(STUDY_PAGE, study_page())
     draw(read("claims_digits"))

@@ -1,13 +1,11 @@
-"""Six attentions on street scenes: the figure, the verdict and the table of studies/dense.md.
+"""Six attentions on street scenes: the figure, the verdict and the tables of studies/dense.md.
 
-python studies/dense_page.py collect FOLDER    collect the runs and the verdict of the finished audit in FOLDER
-python studies/dense_page.py                   draw the figure, write verdict and table (`make docs`)
+`make docs` writes them from results/dense_camvid.json: the verdict and the finished runs of an audit.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,10 +13,9 @@ from typing import Any
 from marked_sections import with_section
 from matplotlib.figure import Figure
 
-from sliceformer_lab.commands.compare.reference_scores import reference_scores
 from sliceformer_lab.measures.plots import COLOURS, save_figure
 from sliceformer_lab.measures.statistics import estimate_over_seeds
-from sliceformer_lab.runs.files import write_json, write_text
+from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
 HERE = Path(__file__).resolve().parent
@@ -28,35 +25,6 @@ ORDER = ("depthwise_conv", "csp_shift_only", "csp", "mha", "random_permutation",
 WITHOUT = {"constant": "commonest class at each pixel", "forest": "colour, position + forest"}
 
 Run = dict[str, Any]
-
-
-def collect(folder: Path) -> None:
-    """Write the verdict, and the facts of all finished runs; those with a reporting seed have test scores."""
-    runs, scored = [], None
-    for file in sorted(folder.rglob("summary.json")):
-        summary = json.loads(file.read_text(encoding="utf-8"))
-        if summary["status"] != "ok":
-            continue
-        metrics = {name: value for name, value in summary["metrics"].items() if not name.endswith("loss")}
-        runs.append(
-            {
-                "attention": summary["attention"],
-                "seed": summary["seed"],
-                "lr": summary["options"]["optim"]["lr"],
-                "metrics": metrics,
-                "iou_by_class": summary.get("iou_by_class"),
-                "parameters": summary["parameters"],
-                "processor_seconds": summary["processor_seconds"],
-                "best": summary["best"],
-                "sha256": summary["protocol"]["sha256"],
-            }
-        )
-        scored = file.parent if "test/mean_iou" in metrics else scored
-    if scored is None:
-        sys.exit(f"no run below {folder} scored the test set")
-    references = {row["name"]: row["metrics"] for row in reference_scores(scored, 6_000) if "metrics" in row}
-    verdict = json.loads((folder / "report" / "results.json").read_text(encoding="utf-8"))["sentence"]
-    write_json(RESULTS, {"verdict": verdict, "runs": runs, "references": references})
 
 
 def reported(runs: list[Run], attention: str) -> list[Run]:
@@ -133,12 +101,6 @@ def _percent(value: float) -> str:
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["collect", folder]:
-            collect(Path(folder))
-        case []:
-            found = json.loads(RESULTS.read_text(encoding="utf-8"))
-            draw(found)
-            write_text(PAGE, page(found))
-        case _:
-            sys.exit(__doc__)
+    results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    draw(results)
+    write_text(PAGE, page(results))

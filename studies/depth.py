@@ -1,33 +1,24 @@
-"""A figure of studies/study.md: collapse over depth and accuracy on digits, of two operators, softmax and two controls.
+"""A figure of studies/study.md: collapse over depth and accuracy of two operators, softmax and two controls.
 
-usage: python studies/depth.py                       draw figures/depth.png from the committed results
-       python studies/depth.py collect RUN_FOLDER... write results/depth_digits.jsonl first, from finished runs
+`make docs` draws it from results/depth_digits.jsonl: measures of the operator's output in each layer after training.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from results import RESULTS, finished_runs, read
+from results import RESULTS, read
 from scipy import stats
 
-from sliceformer_lab.measures.probe_record import ProbeRecord
-from sliceformer_lab.runs.files import whole_file, write_text
+from sliceformer_lab.runs.files import whole_file
 
 PICTURE = RESULTS.parent / "figures" / "depth.png"
 STUDY = "depth_digits"
-MEASURES = {  # its name here -> measure and form of the operator's output
-    "token_cosine": ("cosine", "raw"),
-    "stable_rank": ("stable_rank", "mean_removed"),
-}
 LOOKS = {  # attention -> its name in the figure, colour and marker; from the best test accuracy down
     "csp": ("CSP", "#0072B2", "o"),
     "random_permutation": ("random\npermutation", "#555555", "s"),
@@ -35,20 +26,6 @@ LOOKS = {  # attention -> its name in the figure, colour and marker; from the be
     "identity": ("identity\n(no mixing)", "#CC79A7", "D"),
     "mha": ("softmax", "#D55E00", "v"),
 }
-
-
-def collect(folders: Iterable[str]) -> None:
-    """Write the measures of each layer after training, one line a run. Raises DataError as `finished_runs`."""
-    found = []
-    for folder, summary in finished_runs(map(Path, folders)):
-        record = ProbeRecord.load(folder / "spectrum.npz")
-        layers = {
-            name: np.round(record.at(measure, "output", form), 5).tolist() for name, (measure, form) in MEASURES.items()
-        }
-        kept = {key: summary[key] for key in ("task", "attention", "seed", "git_commit")}
-        found.append(kept | {"epoch": int(record.epochs[-1]), "samples": len(record.sample_ids)} | layers)
-    found.sort(key=lambda run: (list(LOOKS).index(run["attention"]), run["seed"]))
-    write_text(RESULTS / f"{STUDY}.jsonl", "".join(json.dumps(run) + "\n" for run in found))
 
 
 def draw() -> None:
@@ -96,11 +73,4 @@ def _half(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["collect", *folders] if folders:
-            collect(folders)
-        case []:
-            pass
-        case _:
-            sys.exit(__doc__)
     draw()

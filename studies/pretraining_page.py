@@ -1,12 +1,10 @@
 """Does pretraining help operators with queries and keys only? The tables of studies/pretraining.md.
 
-usage: python studies/pretraining_page.py                        write the tables (`make docs`)
-       python studies/pretraining_page.py collect RUN_FOLDER...  add finished runs to results/pretraining.jsonl first
+`make docs` writes them from results/pretraining.jsonl, one line a run.
 """
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from command_line import collect_or_write
 from marked_sections import with_section
-from results import MACHINE_OPTIONS, RESULTS, finished_runs, read
+from results import read
 from scipy import stats
 
 from sliceformer_lab.measures.statistics import MIN_INTERVAL_RUNS, sign_flip_test, student_half_width
@@ -53,33 +50,6 @@ SETTINGS = {
 CLOUDS = Setting("modelnet40", 42, "pretrain/val/chamfer")
 DECLARED = ("mha", "csp")
 Result = Mapping[str, Any]
-
-
-def collect(folders: Iterable[Path]) -> None:
-    """Add runs; one of the same task, attention, arm and seed is replaced. Raises DataError as `finished_runs`."""
-    results = {_key(result): result for result in read(STUDY)}
-    for _, summary in finished_runs(folders):
-        steps = summary["options"]["optim"]["steps"]
-        keys = ("task", "attention", "seed", "parameters", "git_commit", "wall_seconds", "processor_seconds")
-        result = {key: summary[key] for key in keys} | {
-            "arm": _arm(summary["pretrain"]["options"]) if summary.get("pretrain") else "scratch",
-            "steps": (steps or summary["steps"]["trained"]) + (summary.get("pretrain") or {}).get("steps", 0),
-            "metrics": {name: round(value, 6) for name, value in summary["metrics"].items()},
-            "command": [word for word in summary["command"] if not word.startswith((*MACHINE_OPTIONS, "hydra."))],
-        }
-        results[_key(result)] = result
-    lines = [json.dumps(results[key]) + "\n" for key in sorted(results)]
-    write_text(RESULTS / f"{STUDY}.jsonl", "".join(lines))
-
-
-def _arm(options: Mapping[str, Any]) -> str:
-    if options["shuffle_tokens"]:
-        return "shuffled"
-    return "pretrained" if options["keep"] == "all" else "new attentions"
-
-
-def _key(result: Result) -> tuple[str, str, str, int, int]:
-    return result["task"], result["attention"], result["arm"], result["steps"], result["seed"]
 
 
 def scores(setting: Setting) -> dict[tuple[str, str], dict[int, Result]]:
@@ -219,4 +189,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    collect_or_write(__doc__, collect, lambda: write_text(PAGE, page()))
+    write_text(PAGE, page())

@@ -1,7 +1,6 @@
-"""Does a shift schedule that reaches every token help? The tables of studies/permutations.md.
+"""Does a shift schedule that reaches every token help? The tables of studies/permutations.md and their figure.
 
-usage: python studies/reach_page.py                          write the tables and draw the figure (`make docs`)
-       python studies/reach_page.py collect SWEEP_FOLDER...  add finished runs to results/reach.json first
+`make docs` writes them from results/reach.json, one run a line.
 """
 
 from __future__ import annotations
@@ -12,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from command_line import collect_or_write
 from marked_sections import with_section
 from matplotlib.figure import Figure
-from results import MACHINE_OPTIONS, RESULTS, finished_runs, interval
+from results import RESULTS, interval
 
 from sliceformer_lab.measures.plots import COLOURS, MARKERS, save_figure
 from sliceformer_lab.measures.statistics import estimate_over_seeds, holm, sign_flip_test
@@ -45,31 +43,13 @@ DRAWN: dict[Key, str] = {
     ("random_permutation", None, None): "random permutation",
 }
 PICTURE, CHANCE = RESULTS.parent / "figures" / "reach.png", 1 / 16  # of the 16 symbols
-OF_A_FOLDER = (*MACHINE_OPTIONS, "hydra.", "launcher", "callbacks=", "pictures=", "data.download=", "data.verify=")
 Run = Mapping[str, Any]
-
-
-def collect(sweeps: Iterable[Path]) -> None:
-    """Add the runs of sweeps to results/reach.json. One of the same task, row, tokens and seed is replaced.
-
-    Raises DataError as `finished_runs`.
-    """
-    runs = {_key(run): run for run in read()}
-    for _, summary in finished_runs(sweeps):
-        options = summary["options"]["attention"]
-        run = {key: summary[key] for key in ("task", "attention", "seed", "parameters", "git_commit")}
-        run |= {key: options.get(key) for key in ("shift", "group_size")}
-        run["tokens"] = summary["protocol"]["sequence_length"]
-        run["test/accuracy"] = round(summary["metrics"]["test/accuracy"], 5)
-        run["steps_to_stop_at"] = summary.get("steps_to_stop_at")
-        run["command"] = [word for word in summary["command"] if not word.startswith(OF_A_FOLDER)]
-        runs[_key(run)] = run
-    write_text(FILE, "[\n" + ",\n".join(json.dumps(runs[key]) for key in sorted(runs, key=str)) + "\n]\n")
 
 
 def read() -> list[Run]:
     """The committed runs."""
-    return json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else []
+    runs: list[Run] = json.loads(FILE.read_text(encoding="utf-8"))
+    return runs
 
 
 def back_table(runs: Iterable[Run]) -> str:
@@ -136,7 +116,7 @@ def draw(runs: Iterable[Run], file: Path) -> None:
 
 
 def page() -> str:
-    """The page with both tables between their markers."""
+    """The page with its tables between their markers."""
     text, runs = PAGE.read_text(encoding="utf-8"), read()
     text = with_section(text, "reach, probe_back", back_table(runs))
     text = with_section(text, "reach, mnist", picture_table(runs))
@@ -159,10 +139,6 @@ def _back_cell(runs: list[Run]) -> str:
     return f"{accuracies} ({words})" if words else accuracies
 
 
-def _key(run: Run) -> tuple[Any, ...]:
-    return tuple(run[key] for key in ("task", "tokens", "attention", "shift", "group_size", "seed"))
-
-
 if __name__ == "__main__":
-    collect_or_write(__doc__, collect, lambda: write_text(PAGE, page()))
+    write_text(PAGE, page())
     draw(read(), PICTURE)

@@ -2,8 +2,8 @@
 
 usage: python studies/training_page.py     write both tables (`make docs`)
 
-The steps by part were measured by `benchmark suite=training`, at the commits in the file; later versions have no such
-suite. Steps by length are measured by `step_times.py`.
+The steps by part were measured by `benchmark suite=training`, the steps by length by `studies/step_times.py`, at the
+commits in the files; later versions have neither.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from results import RESULTS
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
-INPUTS = {"vit": "ViT", "text": "texts", "points": "clouds"}  # of a case of step_times.py
+INPUTS = {"vit": "ViT", "text": "texts", "points": "clouds"}  # of a case
 STEPS, TIMES = RESULTS / "training_steps.json", RESULTS / "step_times.json"
 PAGE, DETAILS = RESULTS.parents[1] / "docs" / "speed.md", RESULTS.parent / "speed.md"
 LIGHTNING, BARE = "Lightning", "bare loop"
@@ -91,7 +91,7 @@ def _list(values: Sequence[object]) -> str:
 
 
 def lengths_section() -> str:
-    """A line for each training of `step_times.py`, and the command and machine of each case."""
+    """A line for each training, and the command and machine of each case."""
     lines, sources = [], []
     for name, case in json.loads(TIMES.read_text(encoding="utf-8")).items():
         steps = case["steps"]

@@ -202,7 +202,7 @@ def cost_tables() -> str:
         how = f"medians of {facts['rounds']} rounds, processor time, load {facts['load']:.0f} on two cores"
         found += (
             "\n\nTime of one pass of an encoder of this size, batch 1, one thread: milliseconds of softmax attention, "
-            f"and how many times faster each row is ({how}, `swap_times.py`):\n\n"
+            f"and how many times faster each row is ({how}, [`swap_times.py`](../README.md#measured-once)):\n\n"
         ) + markdown_table(["tokens", "`mha`, ms", *[f"`{row}`" for row in ROWS[:-1]]], *rows)
     if facts := _read("memory.json"):
         order = ("mha", *ROWS[:-1])

@@ -28,6 +28,21 @@ def make(cls: type[PermutationAttention], *, spec: dict[str, Any] | None = None,
 PADDING = Padding.from_lengths(torch.tensor([12, 7, 1]), 12)
 
 
+@pytest.mark.parametrize("size", [2, 12])
+def test_csp_in_the_order_of_channel_0_is_the_limit_of_grouped_sinkhorn_attention(size: int) -> None:
+    """CSP, Theorem 2: Sinkhorn's normalisation of exp(v_0 v_c^T / tau) in each group, for a small tau."""
+    order = torch.rand(1, 12, 8, generator=torch.Generator().manual_seed(0)).argsort(dim=1)
+    v = torch.linspace(-2, 2, 12, dtype=torch.float64)[order]
+    groups = v.transpose(1, 2).unflatten(2, (-1, size))  # (B, C, K, G)
+    scores = groups[:, :1, :, :, None] * groups[:, :, :, None, :] / 0.01
+    for _ in range(1000):
+        scores = scores - scores.logsumexp(dim=-1, keepdim=True)
+        scores = scores - scores.logsumexp(dim=-2, keepdim=True)
+    expected = (scores.exp() @ groups[..., None]).squeeze(-1).flatten(2).transpose(1, 2)
+    ours = make(CSP, shift="none", group_size=size, reference="channel0").mix(v)
+    assert_close(ours, expected, atol=0.02, rtol=0)  # neighbouring values are .36 apart
+
+
 def test_max_exchange_of_infinitely_small_values_does_not_reach_into_padding() -> None:
     v = torch.full((3, 12, 8), -torch.inf)
     index = make(Sliceformer, order="max_exchange").source_index(v, PADDING)

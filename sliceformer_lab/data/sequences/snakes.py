@@ -20,7 +20,7 @@ were not at hand. Path-X finds places in nearly all directions. Our images diffe
   number of distractors.
 
 Mean brightness is 13.9, 15.8, 20.1 (easy, intermediate, hard; published: 13.1, 15.5, 20.3), and 25.5, 28.5, 35.6 % of
-the pixels are not black (published: 23.0, 26.8, 34.2 %): `python studies/pathfinder_cnn.py ink`.
+the pixels are not black (published: 23.0, 26.8, 34.2 %; studies/results/pathfinder.json).
 """
 
 from __future__ import annotations
