@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,10 +16,8 @@ NOISE = ("encoder.dropout=0.1", "encoder.drop_path=0.2", "task.mixup=0.4", "refe
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "first"
-    run(small_config(*NOISE), folder)
-    return folder
+def folder(uninterrupted: Callable[..., Path]) -> Path:
+    return uninterrupted(*NOISE)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,25 +34,13 @@ def spoil_gradients(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     monkeypatch.setattr(Guard, "on_before_optimizer_step", spoiling, raising=False)
 
 
-@pytest.fixture(scope="module")
-def unspoiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a run with finite weights, for a selection; each is trained once."""
-
-    @cache
-    def trained(selection: str) -> Path:
-        folder = tmp_path_factory.mktemp("runs") / selection
-        run(small_config(f"selection={selection}"), folder)
-        return folder
-
-    return trained
-
-
 @pytest.mark.parametrize("selection", ["best_val", pytest.param("last", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("step", [1, 3], ids=["end of the first epoch", "last step of the run"])
 def test_weights_that_became_nan_end_the_run_as_diverged_and_are_not_saved(
-    step: int, selection: str, unspoiled: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: int, selection: str, uninterrupted: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = small_config(f"selection={selection}")
+    option = f"selection={selection}"
+    config, unspoiled = small_config(option), uninterrupted(option)
     with monkeypatch.context() as patch:
         spoil_gradients(patch, step)
         with pytest.raises(DivergedError, match=f"the weights became NaN or infinite in epoch {(step + 1) // 2}"):
@@ -63,8 +50,8 @@ def test_weights_that_became_nan_end_the_run_as_diverged_and_are_not_saved(
         assert all(bool(w.isfinite().all()) for w in read_checkpoint(file)["state_dict"].values())
     run(config, tmp_path)
     if selection == "best_val":
-        assert_equal_runs(unspoiled(selection), tmp_path)
-    assert read_summary(unspoiled(selection))["metrics"] == read_summary(tmp_path)["metrics"]
+        assert_equal_runs(unspoiled, tmp_path)
+    assert read_summary(unspoiled)["metrics"] == read_summary(tmp_path)["metrics"]
 
 
 def test_an_infinite_loss_of_the_scored_checkpoint_is_diverged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,8 @@ RANDOM = ("attention=random_permutation",)
 
 
 @pytest.fixture(scope="module")
-def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "pretrained"
-    run(small_config(*SHORT, *RANDOM), folder)
-    return folder
+def pretrained(uninterrupted: Callable[..., Path]) -> Path:
+    return uninterrupted(*SHORT, *RANDOM)
 
 
 def new_task(folder: Path | None, *overrides: str, seed: int = 1) -> Any:

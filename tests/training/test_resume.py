@@ -41,10 +41,8 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "digits"
-    run(small_config(), folder)
-    return folder
+def digits(uninterrupted: Callable[..., Path]) -> Path:
+    return uninterrupted()
 
 
 def contents(folder: Path) -> dict[Path, bytes]:

@@ -7,7 +7,6 @@ import random
 import signal
 import time
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,19 +84,6 @@ def test_run_stopped_within_an_epoch_equals_an_uninterrupted_one(name: str, tmp_
     first, second = summary["starts"]
     assert first["status"] == "failed" and first["to_step"] == second["from_step"] > 0
     assert second["status"] == "ok"
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """The folder of a run with these options that nothing stopped; the same options are trained once."""
-
-    @cache
-    def trained(*options: str) -> Path:
-        folder = tmp_path_factory.mktemp("runs") / "whole"
-        run(small_config(*options), folder)
-        return folder
-
-    return trained
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,10 +27,8 @@ STRETCHES = (*STEPS, "optim.val_every=9", "encoder.dropout=0.1")
 
 
 @pytest.fixture(scope="module")
-def by_stretches(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "stretches"
-    run(small_config(*STRETCHES), folder)
-    return folder
+def by_stretches(uninterrupted: Callable[..., Path]) -> Path:
+    return uninterrupted(*STRETCHES)
 
 
 def validated_after(folder: Path) -> list[int]:
