@@ -188,10 +188,6 @@ def test_no_two_files_have_one_name() -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
-def test_the_root_holds_at_most_five_files() -> None:
-    assert len([file for file in MODULES.values() if file.parent == ROOT / "sliceformer_lab"]) <= 5
-
-
 @pytest.mark.parametrize(
     ("name", "source"),
     [

@@ -150,6 +150,20 @@ def test_rope_keeps_the_contract() -> None:
             check(lambda spec: build_layer(load_option("attention", "mha"), replace(spec, rope=True)))
 
 
+ROTATING = (
+    *("linear", "performer", "mha", "softpick", "samsa", "sliced_relu"),
+    *("sparse", "reformer", "bigbird", "sinkhorn", "longformer", "local"),
+)
+
+
+@pytest.mark.parametrize("name", ROTATING)
+def test_an_attention_with_rope_says_that_it_depends_on_the_order(name: str) -> None:
+    layer = build_layer(load_option("attention", name), make_spec(rope=True)).eval()
+    x, order = torch.randn(1, MAX_LEN, 8), torch.randperm(MAX_LEN)
+    assert layer.depends_on_order
+    assert not torch.allclose(layer(x[:, order]), layer(x)[:, order], atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "name", ["mha", "linformer", "local", "mega", "mega_chunk", "sinkformer", "synthesizer", "reformer", "softpick"]
 )

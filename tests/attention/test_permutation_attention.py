@@ -152,6 +152,15 @@ def test_grid_does_not_depend_on_the_amount_of_padding() -> None:
         assert torch.equal(long[:1, :length], short)
 
 
+@pytest.mark.parametrize("options", [{}, {"order": "random"}, {"reference": "channel0"}, {"group_size": None}])
+@pytest.mark.parametrize("padded", [False, True])
+def test_on_a_grid_prefix_tokens_without_patches_stay(options: dict[str, Any], padded: bool) -> None:
+    layer, v = make(CSP, spec=GRID, grid=True, **options), torch.randn(2, 1, 8)
+    padding = Padding.from_lengths(torch.tensor([1, 1]), 1) if padded else None
+    assert layer.mix(v, given=BlockInputs(padding)).equal(v)
+    assert layer.source_index(v, padding).equal(torch.zeros(2, 1, 8, dtype=torch.int64))
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

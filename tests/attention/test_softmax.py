@@ -152,15 +152,33 @@ def test_numbers_are_dropped_at_the_rate_and_the_others_scaled_so_that_the_mean_
         assert torch.stack([first, second]).corrcoef()[0, 1].abs() < 0.02
 
 
-def test_gradients_and_second_derivatives_pass_what_was_kept() -> None:
+@pytest.mark.parametrize("rate", [0.25, 0.5])
+def test_gradients_and_second_derivatives_pass_what_was_kept(rate: float) -> None:
     x = torch.randn(7, 5, dtype=torch.float64).T.requires_grad_()
-    out = drop(x, 0.5)
-    scale = (out != 0) * 2.0
+    out = drop(x, rate)
+    scale = (out != 0) / (1 - rate)
     (gradient,) = torch.autograd.grad((out**3).sum(), x, create_graph=True)
-    assert_close(out, x * scale)
-    assert_close(gradient, 3 * x**2 * scale**3)
+    assert_close(out, x * scale, rtol=1e-6, atol=1e-6)  # the scale is rounded to 32 bits
+    assert_close(gradient, 3 * x**2 * scale**3, rtol=1e-6, atol=1e-6)
     (second,) = torch.autograd.grad(gradient.sum(), x)
-    assert_close(second, 6 * x * scale**3)
+    assert_close(second, 6 * x * scale**3, rtol=1e-6, atol=1e-6)
+
+
+def test_the_mask_of_a_dropout_is_a_saved_tensor_that_hooks_can_drop() -> None:
+    saved: list[Tensor] = []
+
+    def pack(tensor: Tensor) -> int:
+        saved.append(tensor)
+        return len(saved) - 1
+
+    x = torch.randn(4, 8, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda place: saved[place]):
+        dropped = drop(x, 0.5)
+    (mask,) = saved
+    assert mask.dtype == torch.bool and mask.equal(dropped != 0)
+    saved[0] = torch.zeros_like(mask)
+    (gradient,) = torch.autograd.grad(dropped.sum(), x)
+    assert gradient.equal(torch.zeros_like(x)), "the gradient reads what the hook returns"
 
 
 def test_it_repeats_with_the_seed_and_leaves_evaluation_alone() -> None:

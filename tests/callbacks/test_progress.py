@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,42 +18,41 @@ from sliceformer_lab.measures.call_cost import start_new_peak
 from sliceformer_lab.runs.plain_text import format_clock
 
 
-def test_time_left_counts_neither_the_first_step_nor_what_comes_before_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    moments = iter([100.0, 150.0, 152.0, 152.5])  # first batch starts and ends, second ends, epoch ends
-    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: next(moments)))
-    task = SimpleNamespace(device=torch.device("cpu"), num_steps=62, optim=SimpleNamespace(last_step=None))
-    facts = {"is_global_zero": True, "current_epoch": 0, "max_epochs": 31, "fast_dev_run": False}
-    trainer = SimpleNamespace(global_step=0, lightning_module=task, callback_metrics={}, **facts)
-    lines: Any = EpochLines()
-    lines.on_train_start(trainer, task)
-    for step in (1, 2):
-        lines.on_train_batch_start(trainer, task, None, step - 1)
-        trainer.global_step = step
-        lines.on_train_batch_end(trainer, task, None, None, step - 1)
-    lines.on_train_epoch_end(trainer, task)
-    within, epoch = capsys.readouterr().out.splitlines()
+@pytest.fixture
+def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
+    """What an epoch of `steps` prints; `moments` are when batches start and end and when the epoch ends."""
+
+    def train(*moments: float, steps: int, num_steps: int, last_step: int | None = None, **facts: object) -> list[str]:
+        left = iter(moments)
+        monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: next(left)))
+        optim = SimpleNamespace(last_step=last_step)
+        task = SimpleNamespace(device=torch.device("cpu"), num_steps=num_steps, optim=optim)
+        known = {"is_global_zero": True, "current_epoch": 0, "global_step": 0, "callback_metrics": {}}
+        trainer: Any = SimpleNamespace(lightning_module=task, **known, **facts)
+        lines: Any = EpochLines()
+        lines.on_train_start(trainer, task)
+        for step in range(steps):
+            lines.on_train_batch_start(trainer, task, None, step)
+            trainer.global_step = step + 1
+            lines.on_train_batch_end(trainer, task, None, None, step)
+        lines.on_train_epoch_end(trainer, task)
+        return capsys.readouterr().out.splitlines()
+
+    return train
+
+
+def test_time_left_counts_neither_the_first_step_nor_what_comes_before_it(printed: Callable[..., list[str]]) -> None:
+    epochs = {"max_epochs": 31, "fast_dev_run": False}
+    within, epoch = printed(100.0, 150.0, 152.0, 152.5, steps=2, num_steps=62, **epochs)
     assert re.fullmatch(r"step 2/62  2.00 s/step, 2:00 min left, \d+\.\d GB", within)
     assert epoch.endswith("5.0 s/epoch, 2:30 min left")
 
 
 @pytest.mark.parametrize(("one_batch", "left"), [(True, "0:00 min left"), (False, "0:19 min left")])
-def test_a_trial_of_one_batch_has_no_time_left(
-    one_batch: bool, left: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    moments = iter([100.0, 100.5, 100.5])  # the batch starts and ends, the epoch ends
-    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: next(moments)))
-    task = SimpleNamespace(device=torch.device("cpu"), num_steps=40, optim=SimpleNamespace(last_step=40))
-    facts = {"is_global_zero": True, "current_epoch": 0, "max_epochs": 1, "fast_dev_run": one_batch}
-    trainer: Any = SimpleNamespace(global_step=0, lightning_module=task, callback_metrics={}, **facts)
-    lines: Any = EpochLines()
-    lines.on_train_start(trainer, task)
-    lines.on_train_batch_start(trainer, task, None, 0)
-    trainer.global_step = 1
-    lines.on_train_batch_end(trainer, task, None, None, 0)
-    lines.on_train_epoch_end(trainer, task)
-    assert capsys.readouterr().out.rstrip().endswith(left)
+def test_a_trial_of_one_batch_has_no_time_left(one_batch: bool, left: str, printed: Callable[..., list[str]]) -> None:
+    moments, facts = (100.0, 100.5, 100.5), {"max_epochs": 1, "fast_dev_run": one_batch}
+    (line,) = printed(*moments, steps=1, num_steps=40, last_step=40, **facts)
+    assert line.rstrip().endswith(left)
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(59.9, "0:59 min"), (3599, "59:59 min"), (7325, "2:02 h")])

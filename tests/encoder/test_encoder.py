@@ -262,11 +262,6 @@ def test_rope_reaches_the_attention_and_adds_nothing() -> None:
     assert encoder.position is None and spec.rope and spec.grid == (4, 4) and spec.num_prefix == 0
 
 
-def test_layers_have_their_index_and_the_depth() -> None:
-    specs = [block.attention.spec for block in make_encoder(encoder={"depth": 3}).blocks]  # type: ignore[union-attr]
-    assert [(s.index, s.depth, s.max_len) for s in specs] == [(0, 3, 16), (1, 3, 16), (2, 3, 16)]  # type: ignore[union-attr]
-
-
 def test_patches_are_read_row_by_row_as_a_linear_map() -> None:
     embedding: Any = ImageEmbedding((8, 12), 3, 4, DIM, cls=True)
     images = torch.randn(2, 3, 8, 12)

@@ -102,21 +102,6 @@ def test_gated_convolution_passes_changed_edges_to_the_next_layer() -> None:
     assert_close(model(x, padding, None, edges), expected, atol=1e-5, rtol=1e-4)  # a pass leaves nothing behind
 
 
-@torch.no_grad()
-def test_gated_convolution_beside_attention_is_added_before_its_norm() -> None:
-    block = one_block("mha", conv="gatedgcn", norm="layernorm")
-    for part in (block.norm_local, block.norm_global, block.norm_out):
-        torch.nn.init.normal_(part.weight)
-    x, padding, edges, dense = sample()
-    nodes = real_nodes(padding)[..., None]
-    y = block.norm_local(x + gated(block.conv, x, dense)[0]) * nodes + block.norm_global(
-        x + block.attention(x, padding)
-    )
-    expected = block.norm_out(y + block.mlp(y))
-    mixed = block(x, BlockInputs(padding, edges=edges))
-    assert_close(mixed[padding.mask], expected[padding.mask], atol=1e-5, rtol=1e-4)
-
-
 def test_graphs_without_edges_leave_the_statistics_of_edges_as_they_are() -> None:
     model = encoder("identity", depth=2, conv="gatedgcn", global_attention=False).train()
     x, padding, edges, _ = sample()
@@ -151,14 +136,19 @@ def test_convolution_is_that_of_each_graph_alone(conv: str) -> None:
     assert_close(block(x, BlockInputs(padding, edges=edges)), expected, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("norm", ["layernorm", "batchnorm"])
-def test_both_branches_are_added_and_go_through_the_mlp(norm: str) -> None:
-    block = one_block("mha", conv="gcn", norm=norm)
+@torch.no_grad()
+@pytest.mark.parametrize(("conv", "norm"), [("gcn", "layernorm"), ("gcn", "batchnorm"), ("gatedgcn", "layernorm")])
+def test_both_branches_are_added_and_go_through_the_mlp(conv: str, norm: str) -> None:
+    block = one_block("mha", conv=conv, norm=norm)
     for part in (block.norm_local, block.norm_global, block.norm_out):
         torch.nn.init.normal_(part.weight)
     x, padding, edges, dense = sample()
-    nodes = real_nodes(padding)[..., None]
-    local = block.norm_local(x + convolved("gcn", block.conv, x, dense, nodes[..., 0])) * nodes
+    nodes = real_nodes(padding)
+    if conv == "gatedgcn":
+        changed, _ = gated(block.conv, x, dense)
+    else:
+        changed = convolved(conv, block.conv, x, dense, nodes)
+    local = block.norm_local(x + changed) * nodes[..., None]
     y = local + block.norm_global(x + block.attention(x, padding))
     expected = block.norm_out(y + block.mlp(y))
     real = padding.mask

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
-from sliceformer_lab.measures.maps import rank_share
 from sliceformer_lab.measures.probe import chosen_tokens, measure, measure_samples
 from sliceformer_lab.measures.probe_record import FORMS
 from sliceformer_lab.measures.residual import norm_1_inf, relative_residual, residual
@@ -97,32 +95,6 @@ def test_a_matrix_that_is_not_finite_measures_nan_instead_of_failing() -> None:
     x = torch.randn(2, 6, 4)
     x[0, 0, 0] = torch.inf
     assert all(values.isnan().all() for values in measure(x).values())
-
-
-def test_decompositions_see_short_sides_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[int, torch.Size]] = []
-
-    def watched(name: str) -> None:
-        function = getattr(torch.linalg, name)
-
-        def call(x: Tensor) -> Tensor:
-            seen.append((torch.get_num_threads(), x.shape[-2:]))
-            return function(x)
-
-        monkeypatch.setattr(torch.linalg, name, call)
-
-    watched("svdvals")
-    watched("eigh")
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        for shape in ((3, 4, 50), (3, 50, 4)):
-            measure(torch.randn(shape))
-        rank_share(torch.eye(4)[None])
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-    assert set(seen) == {(1, torch.Size((4, 4)))} and len(seen) == 5
 
 
 @pytest.mark.parametrize("shape", [(2, 64, 512), (2, 512, 64), (2, 64, 64)])
