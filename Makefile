@@ -65,28 +65,8 @@ build/types: # the package as it is installed: links, because mypy and mkdocstri
 	ln -s $(abspath $(wildcard sliceformer_lab/*) tasks callbacks conf) build/types/sliceformer_lab
 	ln -s $(abspath packages/shift-sort/shift_sort) build/types/sliceformer_lab/permute
 
-docs: $(STAMP) ## write the tables and the figure of the README and of docs/
-	$(BIN)/python studies/audit_page.py
-	$(BIN)/python studies/experiment_page.py
-	$(BIN)/python studies/swap/swap_page.py
-	$(BIN)/python studies/own_data/own_data_table.py
-	$(BIN)/python studies/evidence.py
-	$(BIN)/python studies/claims.py
-	$(BIN)/python studies/causal_page.py
-	$(BIN)/python studies/linear_rank.py
-	$(BIN)/python studies/reach_page.py
-	$(BIN)/python studies/reviews_page.py
-	$(BIN)/python studies/probe_maps.py
-	$(BIN)/python studies/pretraining_page.py
-	$(BIN)/python studies/dense_page.py
-	$(BIN)/python studies/int8.py
-	$(BIN)/python studies/depth.py
-	$(BIN)/python studies/attentions.py
-	$(BIN)/python studies/gpu_kernels.py
-	$(BIN)/python studies/gpu_tiles.py
-	$(BIN)/python studies/goals_page.py
-	$(BIN)/python studies/training_page.py
-	$(BIN)/python studies/leaderboard.py
+docs: $(STAMP) ## write the tables and figures that follow from committed results (ARGS=claims: those of one study)
+	$(BIN)/python studies/write_pages.py $(ARGS)
 
 gpu: $(STAMP) ## do what studies/gpu.md lists on a GPU, in 30 minutes; the same command goes on (ARGS=device=cpu rehearses)
 	$(BIN)/python studies/gpu_session.py $(ARGS)

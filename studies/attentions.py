@@ -1,7 +1,8 @@
 """Write docs/attentions.md: source, cost and capabilities of each attention, the tasks it runs on, its growth.
 
-python studies/attentions.py            write the page (`make docs`); a test compares the committed page with the output
-python studies/attentions.py measure    measure the growth first, on a quiet machine: 6 minutes
+A test compares the committed page with what `make docs` writes.
+
+python studies/attentions.py measure    measure the growth, on a quiet machine: 6 minutes
 python studies/attentions.py measure NAME ...    measure these alone, and keep what is known of the others
 """
 
@@ -25,7 +26,6 @@ from sliceformer_lab.attention import Attention, LayerSpec, build_layer
 from sliceformer_lab.config.checked import check_model
 from sliceformer_lab.config.compose import compose_root, load_option, option_names
 from sliceformer_lab.config.schema import ConfigError, build_object, check_node
-from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 from sliceformer_lab.training.build import build_model
 
@@ -271,9 +271,5 @@ if __name__ == "__main__":
             growth.measure(sorted({*homes().values(), *ALSO_MEASURED}))
         case ["measure", *names]:
             growth.measure(sorted(names), keep=True)
-        case []:
-            pass
         case _:
             sys.exit(__doc__)
-    growth.draw()
-    write_text(PAGE, page())

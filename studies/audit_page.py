@@ -1,7 +1,4 @@
-"""An audit on a user's table: the table of studies/audit.md, from the results that `audit` wrote.
-
-usage: python studies/audit_page.py    write the table (`make docs`)
-"""
+"""An audit on a user's table: the table of studies/audit.md, from the results that `audit` wrote."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ from marked_sections import with_section
 from results import RESULTS
 
 from sliceformer_lab.measures.statistics import Estimate, estimate_over_seeds, holm
-from sliceformer_lab.runs.files import write_text
 
 FILE = RESULTS / "audit_agnews_csp.json"
 PAGE = RESULTS.parent / "audit.md"
@@ -57,6 +53,11 @@ def table(found: Found) -> str:
     return "\n".join([*lines, f"| {best['name']} | without a network | {score} | | {score} | | |"])
 
 
+def page() -> str:
+    """The page with the table between its markers."""
+    return with_section(PAGE.read_text(encoding="utf-8"), "audit", table(read()))
+
+
 def estimates(axis: Found) -> dict[str, Estimate]:
     """What the audited row has more than each other row, over seeds and test texts.
 
@@ -94,7 +95,3 @@ def _cells(axis: Found, name: str, bold: bool) -> tuple[str, str]:
     half = estimate.interval().high - estimate.mean
     difference = f"{100 * estimate.mean:+.2f} ± {100 * half:.2f}"
     return mean, f"**{difference}**" if bold else difference
-
-
-if __name__ == "__main__":
-    write_text(PAGE, with_section(PAGE.read_text(encoding="utf-8"), "audit", table(read())))

@@ -1,4 +1,4 @@
-"""Write the results of studies/causal.md from studies/results/text_lm.jsonl and text_lm_ngrams.json (`make docs`).
+"""Write the results of studies/causal.md from studies/results/text_lm.jsonl and text_lm_ngrams.json.
 
 Add finished runs first: python studies/results.py collect text_lm RUN_FOLDER...
 """
@@ -11,8 +11,6 @@ from pathlib import Path
 import numpy as np
 from marked_sections import with_section
 from results import RESULTS, interval, read
-
-from sliceformer_lab.runs.files import write_text
 
 PAGE = Path(__file__).resolve().parent / "causal.md"
 ROWS = {
@@ -44,7 +42,3 @@ def table() -> str:
 def page() -> str:
     """The page with the table between its markers."""
     return with_section(PAGE.read_text(encoding="utf-8"), "results", table())
-
-
-if __name__ == "__main__":
-    write_text(PAGE, page())

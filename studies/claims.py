@@ -25,7 +25,7 @@ from sliceformer_lab.measures.statistics import (
     smallest_difference,
     student_half_width,
 )
-from sliceformer_lab.runs.files import whole_file, write_text
+from sliceformer_lab.runs.files import whole_file
 from sliceformer_lab.runs.plain_text import markdown_table
 
 METRIC = "test/accuracy"
@@ -178,9 +178,9 @@ def as_percent(by_seed: Mapping[int, float]) -> NDArray[np.float64]:
     return 100 * np.array(list(by_seed.values()))
 
 
-def draw(runs: Iterable[Mapping[str, Any]]) -> None:
+def draw() -> None:
     """Write figures/convergence.png: training loss and validation accuracy over epochs, means with 95 % intervals."""
-    runs = list(runs)
+    runs = read("claims_digits")
     figure = Figure(figsize=(9, 3.4), layout="constrained", dpi=130)
     axes = figure.subplots(1, 2)
     for place, (curve, label) in enumerate({"train/loss": "training loss", "val/accuracy": "accuracy, %"}.items()):
@@ -196,9 +196,3 @@ def draw(runs: Iterable[Mapping[str, Any]]) -> None:
     axes[1].legend(frameon=False, fontsize=8, loc="lower right")
     with whole_file(PICTURE) as unfinished:
         figure.savefig(unfinished, format="png")
-
-
-if __name__ == "__main__":
-    write_text(PAGE, page())
-    write_text(STUDY_PAGE, study_page())
-    draw(read("claims_digits"))

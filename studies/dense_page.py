@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 
 from sliceformer_lab.measures.plots import COLOURS, save_figure
 from sliceformer_lab.measures.statistics import estimate_over_seeds
-from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
 HERE = Path(__file__).resolve().parent
@@ -55,8 +54,15 @@ def table(found: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
-def page(found: dict[str, Any]) -> str:
-    """The page with verdict and table between their markers."""
+def read() -> dict[str, Any]:
+    """The committed verdict, runs and references."""
+    found: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))
+    return found
+
+
+def page() -> str:
+    """The page with verdict and tables between their markers."""
+    found = read()
     text = with_section(PAGE.read_text(encoding="utf-8"), "verdict", f"> {found['verdict']}")
     return with_section(with_section(text, "splits", splits(found["runs"])), "camvid", table(found))
 
@@ -78,8 +84,9 @@ def splits(runs: list[Run]) -> str:
     return markdown_table(["`csp` less", "on validation, points", "on test, points"], *rows)
 
 
-def draw(found: dict[str, Any]) -> None:
+def draw() -> None:
     """Test mean IoU of every run, and lines for the models without a network."""
+    found = read()
     figure = Figure(figsize=(7.2, 3.4), layout="constrained")
     axes = figure.subplots()
     for place, attention in enumerate(reversed(ORDER)):
@@ -98,9 +105,3 @@ def draw(found: dict[str, Any]) -> None:
 
 def _percent(value: float) -> str:
     return f"{100 * value:.1f}"
-
-
-if __name__ == "__main__":
-    results = json.loads(RESULTS.read_text(encoding="utf-8"))
-    draw(results)
-    write_text(PAGE, page(results))

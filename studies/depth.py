@@ -70,7 +70,3 @@ def _half(values: NDArray[np.float64]) -> NDArray[np.float64]:
     factor = stats.t.ppf(0.975, len(values) - 1) / len(values) ** 0.5
     half: NDArray[np.float64] = factor * values.std(axis=0, ddof=1)
     return half
-
-
-if __name__ == "__main__":
-    draw()

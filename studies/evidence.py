@@ -10,7 +10,6 @@ from marked_sections import with_section
 from results import RESULTS, read
 
 from sliceformer_lab.config.compose import option_names
-from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
 STUDY = "evidence"
@@ -91,5 +90,6 @@ def page_text(results: Sequence[Result]) -> str:
     return "\n".join([full_table(results), "", ahead(results), "", "```bash", *commands, "```"])
 
 
-if __name__ == "__main__":
-    write_text(PAGE, with_section(PAGE.read_text(encoding="utf-8"), STUDY, page_text(read(STUDY))))
+def page() -> str:
+    """The page with all this between its markers."""
+    return with_section(PAGE.read_text(encoding="utf-8"), STUDY, page_text(read(STUDY)))

@@ -1,7 +1,5 @@
 """The verdicts of declared experiments: tables and sentences between the markers of their README, from committed lines.
 
-usage: python studies/experiment_page.py    write the pages of all experiments (`make docs`)
-
 An experiment with missing runs gets its count and its tuning, and no verdict. The decisions are those of `audit`: rows
 that have not learned are not compared, p and interval are from the crossed table of seeds and test examples, and Holm's
 correction counts the compared rows.
@@ -10,9 +8,9 @@ correction counts the compared rows.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +32,6 @@ from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, outcomes
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.measures.plots import COLOURS, save_figure
 from sliceformer_lab.measures.statistics import LEVEL, Estimate, estimate_crossed
-from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
 STUDIES = Path(__file__).resolve().parent
@@ -280,9 +277,18 @@ def verdict() -> str:
     return table(read_results(STUDIES / VERDICT)[0])
 
 
-if __name__ == "__main__":
-    for name in FOLDERS:
-        write_text(STUDIES / name / "README.md", page(STUDIES / name))
+def readme() -> str:
+    """The README of the project with that table between its markers."""
+    return with_section(README.read_text(encoding="utf-8"), VERDICT, verdict())
+
+
+def pages() -> tuple[tuple[Path, Callable[[], str]], ...]:
+    """The page of each experiment and the README of the project: file and text."""
+    own = [(STUDIES / name / "README.md", partial(page, STUDIES / name)) for name in FOLDERS]
+    return (*own, (README, readme))
+
+
+def draw_all() -> None:
+    """Write the figures of DRAWN."""
     for name in DRAWN:
         draw(read_results(STUDIES / name)[0], STUDIES / "figures" / f"{name}.png")
-    write_text(README, with_section(README.read_text(encoding="utf-8"), VERDICT, verdict()))

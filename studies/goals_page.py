@@ -2,10 +2,9 @@
 
 The trained layers of a GPU are in docs/speed.md, too.
 
-usage: python studies/goals_page.py                     write the tables (`make docs`)
-       python studies/goals_page.py LAYERS OPERATORS    first keep the verdicts on the results in these folders of
-                                                        `benchmark suite=layers` and `suite=operators`, and name the
-                                                        goals that are slower than in the results kept before
+usage: python studies/goals_page.py LAYERS OPERATORS    keep the verdicts on the results in these folders of `benchmark
+                                                        suite=layers` and `suite=operators`, name the goals that are
+                                                        slower than in the results kept before, and write the tables
 """
 
 from __future__ import annotations
@@ -145,9 +144,14 @@ def page() -> str:
     return with_section(text, "goals of a GPU", section("cuda"))
 
 
+def summary_page() -> str:
+    """docs/speed.md with its table between the markers."""
+    return with_section(SUMMARY.read_text(encoding="utf-8"), "layers on a GPU", layers_of_gpu())
+
+
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        print(*keep([Path(argument) for argument in sys.argv[1:]]), sep="\n")  # noqa: T201
+    if not sys.argv[1:]:
+        sys.exit(__doc__)
+    print(*keep([Path(argument) for argument in sys.argv[1:]]), sep="\n")  # noqa: T201
     write_text(PAGE, page())
-    summary = SUMMARY.read_text(encoding="utf-8")
-    write_text(SUMMARY, with_section(summary, "layers on a GPU", layers_of_gpu()))
+    write_text(SUMMARY, summary_page())

@@ -1,7 +1,7 @@
 """Registers, local and shared memory, and occupancy of every Triton kernel, compiled without a GPU.
 
-python studies/gpu_kernels.py            write the table of studies/gpu.md (`make docs`)
-python studies/gpu_kernels.py measure    compile all kernels first, for sm_80, sm_90 and sm_100: 3 to 10 minutes
+python studies/gpu_kernels.py measure    compile all kernels for sm_80, sm_90 and sm_100 and write the table of
+                                         studies/gpu.md: 3 to 10 minutes
 
 A kernel is compiled with all its options (padding, shift, directions), that is, at its largest. `measure` needs
 triton, which torch's Linux packages for CUDA bring along, with its own ptxas and cuobjdump.
@@ -190,12 +190,13 @@ def _cell(row: Resources) -> str:
     return f"{row.registers}{spilled}, {100 * row.occupancy:.0f} %"
 
 
-def write_page() -> None:
-    """Replace the table between the markers of studies/gpu.md."""
-    write_text(PAGE, with_section(PAGE.read_text(encoding="utf-8"), "kernels", table()))
+def page() -> str:
+    """The page with the table between its markers."""
+    return with_section(PAGE.read_text(encoding="utf-8"), "kernels", table())
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["measure"]:
-        measure()
-    write_page()
+    if sys.argv[1:] != ["measure"]:
+        sys.exit(__doc__)
+    measure()
+    write_text(PAGE, page())

@@ -1,7 +1,7 @@
 """Times the Triton kernels with many tiles on a GPU, for the choices in `shift_sort/triton_kernels.py`.
 
-usage: python studies/gpu_tiles.py             write the table of studies/gpu.md (`make docs`)
-       python studies/gpu_tiles.py measure     time all tiles first: two minutes on a GPU, all processor cores
+usage: python studies/gpu_tiles.py measure    time all tiles and write the table of studies/gpu.md: two minutes on a
+                                              GPU, all processor cores
 """
 
 from __future__ import annotations
@@ -170,6 +170,11 @@ def section() -> str:
     )
 
 
+def page() -> str:
+    """The page with the table between its markers."""
+    return with_section(PAGE.read_text(encoding="utf-8"), "tiles", section())
+
+
 def _cells(tiled: Tiled, times: dict[Tiled, float], copy: float) -> tuple[str, str]:
     of_place = {one: ms for one, ms in times.items() if (one.kernel, one.dtype, one.tokens) == _place(tiled)}
     best = min(of_place, key=of_place.__getitem__)
@@ -184,6 +189,7 @@ def _place(tiled: Tiled) -> tuple[str, str, int]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["measure"]:
-        measure()
-    write_text(PAGE, with_section(PAGE.read_text(encoding="utf-8"), "tiles", section()))
+    if sys.argv[1:] != ["measure"]:
+        sys.exit(__doc__)
+    measure()
+    write_text(PAGE, page())

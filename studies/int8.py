@@ -1,4 +1,4 @@
-"""What does int8 cost each attention in ONNX Runtime and in ExecuTorch? The table of docs/predict.md (`make docs`).
+"""What does int8 cost each attention in ONNX Runtime and in ExecuTorch? The table of docs/predict.md.
 
 ONNX Runtime's int8 is static QDQ, ExecuTorch's the XNNPACK quantiser by pt2e; both have one scale for each output
 channel of a weight and one for a tensor of activations, calibrated on the same training pictures. Every file scored all
@@ -20,7 +20,6 @@ from typing import Any
 from marked_sections import with_section
 from results import RESULTS
 
-from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
 PAGE, RESULT = Path(__file__).resolve().parent.parent / "docs" / "predict.md", RESULTS / "int8.json"
@@ -70,7 +69,3 @@ def page() -> str:
     )
     note = textwrap.fill(note, width=120, break_long_words=False, break_on_hyphens=False)
     return with_section(PAGE.read_text(encoding="utf-8"), "int8", f"{table(result)}\n\n{note}")
-
-
-if __name__ == "__main__":
-    write_text(PAGE, page())

@@ -1,4 +1,4 @@
-"""Write studies/leaderboard.md from studies/results/submissions.jsonl, lines that `submit` wrote (`make docs`)."""
+"""Write studies/leaderboard.md from studies/results/submissions.jsonl, lines that `submit` wrote."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from statistics import fmean
 from typing import Any
 
 from sliceformer_lab.commands.submit.submission import digest_line
-from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
 STUDIES = Path(__file__).resolve().parent
@@ -34,8 +33,13 @@ class and the YAML. `verify` repeats the line: rules, source and data must be eq
 """
 
 
-def page(lines: Iterable[Mapping[str, Any]]) -> str:
-    """The whole page: a table for each level of the probes."""
+def page() -> str:
+    """The whole page."""
+    return page_of(read())
+
+
+def page_of(lines: Iterable[Mapping[str, Any]]) -> str:
+    """The page of these lines: a table for each level of the probes."""
     parts = [INTRODUCTION]
     by_level: dict[str, list[Mapping[str, Any]]] = {}
     for line in sorted(lines, key=lambda line: line["options"]["subject"]):
@@ -79,7 +83,3 @@ def _facts(row: Mapping[str, Any]) -> list[str]:
 
 def _short(value: float) -> str:
     return f"{value:.3f}".lstrip("0")
-
-
-if __name__ == "__main__":
-    write_text(PAGE, page(read()))

@@ -1,6 +1,6 @@
 """Do RALA and PolaFormer restore the rank of linear attention, and does accuracy follow? Tables of studies/study.md.
 
-`make docs` writes them from results/linear_rank.json. The runs had `callbacks=default`, which measures the spectra.
+They follow from results/linear_rank.json. The runs had `callbacks=default`, which measures the spectra.
 Ranks are those of the operator's output, the mean over layers and 64 validation samples, before training and after
 the last epoch.
 """
@@ -14,7 +14,6 @@ import numpy as np
 from marked_sections import with_section
 from results import RESULTS, interval
 
-from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
 FILE, PAGE = RESULTS / "linear_rank.json", RESULTS.parent / "study.md"
@@ -46,7 +45,3 @@ def page() -> str:
     for task in TASKS:
         text = with_section(text, f"linear rank, {task}", table(task))
     return text
-
-
-if __name__ == "__main__":
-    write_text(PAGE, page())

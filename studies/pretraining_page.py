@@ -1,6 +1,6 @@
 """Does pretraining help operators with queries and keys only? The tables of studies/pretraining.md.
 
-`make docs` writes them from results/pretraining.jsonl, one line a run.
+They follow from results/pretraining.jsonl, one line a run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from results import read
 from scipy import stats
 
 from sliceformer_lab.measures.statistics import MIN_INTERVAL_RUNS, sign_flip_test, student_half_width
-from sliceformer_lab.runs.files import write_text
 
 STUDY = "pretraining"
 MIN_RESAMPLED_SEEDS = 6  # seeds
@@ -186,7 +185,3 @@ def page() -> str:
     for name, setting in SETTINGS.items():
         text = with_section(text, name, f"{table(setting)}\n\n{comparison(setting)}")
     return with_section(with_section(text, "controls", controls(SETTINGS["digits"])), "clouds", clouds())
-
-
-if __name__ == "__main__":
-    write_text(PAGE, page())

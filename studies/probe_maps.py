@@ -1,7 +1,6 @@
 """Which mixing can each attention do, and what is the sort for? Tables and picture of studies/probes.md, from maps.
 
-usage: python studies/probe_maps.py                            write tables and picture (`make docs`)
-       python studies/probe_maps.py collect MAP_FOLDER         add the cells of a map to results/capability_map.json
+usage: python studies/probe_maps.py collect MAP_FOLDER         add the cells of a map to results/capability_map.json
        python studies/probe_maps.py collect MAP_FOLDER LABEL   the same for a map with other options; * is the attention
 """
 
@@ -276,9 +275,5 @@ if __name__ == "__main__":
             collect(Path(folder), None)
         case ["collect", folder, label]:
             collect(Path(folder), label)
-        case []:
-            pass
         case _:
             sys.exit(__doc__)
-    draw()
-    write_text(PAGE, page())

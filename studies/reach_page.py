@@ -1,13 +1,12 @@
 """Does a shift schedule that reaches every token help? The tables of studies/permutations.md and their figure.
 
-`make docs` writes them from results/reach.json, one run a line.
+They follow from results/reach.json, one run a line.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from results import RESULTS, interval
 
 from sliceformer_lab.measures.plots import COLOURS, MARKERS, save_figure
 from sliceformer_lab.measures.statistics import estimate_over_seeds, holm, sign_flip_test
-from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
 FILE, PAGE = RESULTS / "reach.json", RESULTS.parent / "permutations.md"
@@ -96,9 +94,9 @@ def difference_table(runs: Iterable[Run]) -> str:
     return markdown_table(header, *rows)
 
 
-def draw(runs: Iterable[Run], file: Path) -> None:
+def draw() -> None:
     """Test accuracy of `probe_back` by length: a marker a seed, a line through their means."""
-    runs = list(runs)
+    runs = read()
     figure = Figure(figsize=(7.2, 3.6), layout="constrained")
     axes = figure.subplots()
     for (row, label), colour, marker in zip(DRAWN.items(), COLOURS, MARKERS, strict=False):
@@ -112,7 +110,7 @@ def draw(runs: Iterable[Run], file: Path) -> None:
     axes.set_xlabel("tokens, and the distance of the symbol that is asked for")
     axes.set_ylabel("test accuracy")
     figure.legend(loc="outside right upper", frameon=False)
-    save_figure(figure, file)
+    save_figure(figure, PICTURE)
 
 
 def page() -> str:
@@ -137,8 +135,3 @@ def _back_cell(runs: list[Run]) -> str:
         words = f"{len([step for step in steps if step])} of {len(steps)}: {words}"
     accuracies = ", ".join(f"{run['test/accuracy']:.3f}" for run in runs)
     return f"{accuracies} ({words})" if words else accuracies
-
-
-if __name__ == "__main__":
-    write_text(PAGE, page())
-    draw(read(), PICTURE)

@@ -1,6 +1,6 @@
 """What the presets of the reviewers' questions found: the tables of studies/reviews.md.
 
-`make docs` writes them from results/reviews.json: the accuracy of one seed in a row and a column of a question's table.
+They follow from results/reviews.json: the accuracy of one seed in a row and a column of a question's table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from marked_sections import with_section
 from results import RESULTS
 
 from sliceformer_lab.measures.statistics import student_half_width
-from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
 FILE, PAGE = RESULTS / "reviews.json", RESULTS.parent / "reviews.md"
@@ -65,7 +64,3 @@ def _number(name: str) -> tuple[int, str]:
     """A sort key: names that begin with a number by it, others behind them."""
     digits = name.split()[0]
     return (int(digits), "") if digits.isdigit() else (sys.maxsize, name)
-
-
-if __name__ == "__main__":
-    write_text(PAGE, page())

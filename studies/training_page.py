@@ -1,7 +1,5 @@
 """Whole training steps: by length in docs/speed.md, part by part in studies/speed.md.
 
-usage: python studies/training_page.py     write both tables (`make docs`)
-
 The steps by part were measured by `benchmark suite=training`, the steps by length by `studies/step_times.py`, at the
 commits in the files; later versions have neither.
 """
@@ -16,7 +14,6 @@ from typing import Any
 from marked_sections import with_section
 from results import RESULTS
 
-from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
 INPUTS = {"vit": "ViT", "text": "texts", "points": "clouds"}  # of a case
@@ -120,8 +117,3 @@ def page() -> str:
 def details() -> str:
     """The page of details with its table between the markers."""
     return with_section(DETAILS.read_text(encoding="utf-8"), "training steps", steps_section())
-
-
-if __name__ == "__main__":
-    write_text(PAGE, page())
-    write_text(DETAILS, details())

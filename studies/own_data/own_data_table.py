@@ -1,7 +1,6 @@
 """Data sets as users bring them: the default command of each against its simple reference, on three seeds.
 
 usage: python studies/own_data/own_data_table.py OWN RUNS    train what results.jsonl lacks; README.md names OWN's files
-       python studies/own_data/own_data_table.py             write the table of docs/own_data.md (`make docs`)
 
 sets.yaml holds the words. A line of results.jsonl is a finished run: its test score, and the score of each simple
 reference on the same examples with the interval of the difference over test examples.
@@ -22,7 +21,6 @@ import numpy as np
 import yaml
 
 from sliceformer_lab.measures.statistics import MAX_GROUPS, student_half_width
-from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
 FOLDER = Path(__file__).resolve().parent
@@ -155,6 +153,11 @@ def _number(value: float, metric: str) -> str:
     return f"{100 * value:.1f}" if metric == "accuracy" else f"{value:.3f}"
 
 
+def page() -> str:
+    """The page with the table between its markers."""
+    return with_section(PAGE.read_text("utf-8"), "sets", table(declared(), read_lines()))
+
+
 def main(own: Path, runs: Path) -> None:
     runs.mkdir(parents=True, exist_ok=True)
     plan = declared()
@@ -166,9 +169,6 @@ def main(own: Path, runs: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        main(Path(sys.argv[1]), Path(sys.argv[2]))
-    elif len(sys.argv) == 1:
-        write_text(PAGE, with_section(PAGE.read_text("utf-8"), "sets", table(declared(), read_lines())))
-    else:
+    if len(sys.argv) != 3:
         sys.exit(__doc__)
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

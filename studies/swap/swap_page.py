@@ -1,35 +1,29 @@
 """The verdicts of the studies of swaps: tables and sentences in README.md, and a figure, from the committed lines.
 
 Here are the curves of MiniLM; `tuned_page` has its fine-tuning, `vit_page` the ViT.
-
-usage: python studies/swap/swap_page.py    (`make docs`)
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+from intervals import correct, mean_estimate
+from marked_sections import with_section
+from tuned_page import tuned_results
+from vit_page import vit_results
 
 from sliceformer_lab.commands.compare.sentences import p_value
 from sliceformer_lab.commands.swap.swap_verdict import format_points
 from sliceformer_lab.measures.statistics import LEVEL, Estimate, estimate_crossed, holm
-from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
 FOLDER = Path(__file__).resolve().parent
 PAGE = FOLDER / "README.md"
-sys.path.insert(0, str(FOLDER.parent))
-from intervals import correct, mean_estimate  # noqa: E402
-from marked_sections import with_section  # noqa: E402
-from tuned_page import tuned_results  # noqa: E402
-from vit_page import vit_results  # noqa: E402
-
 ROWS = ("csp", "csp_shift_only", "sliceformer", "local", "mean", "random_permutation", "identity", "mha")
 RIVALS = ROWS[1:-1]  # of csp, in the family of Holm's correction
 SETS = (*[f"top {k}" for k in range(1, 6)], *[f"bottom {k}" for k in range(1, 6)], "all")
@@ -223,8 +217,9 @@ def _read(name: str) -> dict[str, Any]:
     return found
 
 
-def draw(lines: Lines, third: Lines) -> None:
+def draw() -> None:
     """Score against the number of layers replaced: two tasks from both sides, the third from the top."""
+    lines, third = read_lines(TASKS), read_lines(THIRD)
     figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
     axes[1].sharey(axes[0])
     panels = ((lines, "top", "AG News, SST-2"), (lines, "bottom", "AG News, SST-2"), (third, "top", "20 Newsgroups"))
@@ -248,8 +243,3 @@ def page() -> str:
     text = with_section(text, "newsgroups", third_results(read_lines(THIRD)))
     text = with_section(text, "tuned", tuned_results(read_all(), (*TASKS, *THIRD)))
     return with_section(text, "vit", vit_results())
-
-
-if __name__ == "__main__":
-    write_text(PAGE, page())
-    draw(read_lines(TASKS), read_lines(THIRD))

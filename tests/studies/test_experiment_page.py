@@ -257,11 +257,6 @@ def test_every_row_of_a_declared_experiment_composes(name: str) -> None:
         compose_root([*experiment.command, *words])
 
 
-def test_page_of_a_complete_experiment_is_current() -> None:
-    for folder in {results.experiment.results.parent for results in COMPLETE}:
-        assert (folder / "README.md").read_text(encoding="utf-8") == experiment_page.page(folder), "run `make docs`"
-
-
 def test_two_processes_never_run_one_job_and_a_finished_one_is_not_run_again(tmp_path: Path) -> None:
     one = write(tmp_path, []).experiment
     first, second, *_ = one.missing([])[0]

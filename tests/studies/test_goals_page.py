@@ -10,7 +10,6 @@ from typing import Any
 import goals_page
 import pytest
 import speed_goals
-from marked_sections import section
 from speed_goals import Goal, goals_for, verdicts
 from support.benchmark_rows import made_row
 
@@ -94,10 +93,6 @@ def test_a_goal_without_a_measurement_is_named(
     others = [replace(row, tokens=1024) for row in rows]
     with pytest.raises(SystemExit, match=r"no measurement of layer csp, N=64, .* that were measured before"):
         goals_page.keep([written(tmp_path / "b", others)])
-
-
-def test_the_layers_of_docs_speed_are_those_that_are_kept() -> None:
-    assert section(goals_page.SUMMARY.read_text(encoding="utf-8"), "layers on a GPU") == goals_page.layers_of_gpu()
 
 
 def test_goal_is_met_or_missed_by_how_much() -> None:

@@ -2,63 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import audit_page
-import dense_page
-import evidence
-import experiment_page
-import gpu_kernels
-import leaderboard
-import own_data_table
 import probe_maps
 import pytest
 import reviews_page
 import swap_page
 from intervals import correct
 from marked_sections import section, with_section
+from write_pages import STUDIES
 
-SCRIPTS = (
-    "claims",
-    "causal_page",
-    "goals_page",
-    "int8",
-    "linear_rank",
-    "pretraining_page",
-    "probe_maps",
-    "reach_page",
-    "reviews_page",
-    "swap_page",
-    "training_page",
-)
-SECTIONS: list[tuple[Path, str, Callable[[], str]]] = [
-    (audit_page.PAGE, "audit", lambda: audit_page.table(audit_page.read())),
-    (experiment_page.README, experiment_page.VERDICT, experiment_page.verdict),
-    (evidence.PAGE, "evidence", lambda: evidence.page_text(evidence.read(evidence.STUDY))),
-    (gpu_kernels.PAGE, "kernels", gpu_kernels.table),
-    (own_data_table.PAGE, "sets", lambda: own_data_table.table(own_data_table.declared(), own_data_table.read_lines())),
+PAGES = [
+    pytest.param(file, page, id=f"{name}, {file.parent.name}/{file.stem}")
+    for name, study in STUDIES.items()
+    for file, page in study.pages
+    if name != "attentions"  # test_attentions_page has it
 ]
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_page_is_current(name: str) -> None:
-    script = import_module(name)
-    assert script.PAGE.read_text(encoding="utf-8") == script.page(), "`make docs` writes it anew"
-
-
-def test_pages_of_lines_are_current() -> None:
-    found = json.loads(dense_page.RESULTS.read_text(encoding="utf-8"))
-    assert dense_page.PAGE.read_text(encoding="utf-8") == dense_page.page(found)
-    assert leaderboard.PAGE.read_text(encoding="utf-8") == leaderboard.page(leaderboard.read())
-
-
-@pytest.mark.parametrize(("page", "name", "text"), SECTIONS)
-def test_section_is_current(page: Path, name: str, text: Callable[[], str]) -> None:
-    assert section(page.read_text(encoding="utf-8"), name) == text(), "`make docs` writes it anew"
+@pytest.mark.parametrize(("file", "page"), PAGES)
+def test_page_is_current(file: Path, page: Callable[[], str]) -> None:
+    assert file.read_text(encoding="utf-8") == page(), "`make docs` writes it anew"
 
 
 def test_a_difference_of_two_swaps_is_paired_within_each_task() -> None:
