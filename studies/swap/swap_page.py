@@ -64,19 +64,16 @@ def allowed_layers(lines: Lines, attention: str) -> int:
     """The largest k with `top k` at most one point below the original; 6 for all layers."""
     floor = score(lines, ORIGINAL) - ALLOWED - 1e-9
     places = [(attention, f"top {k}" if k < 6 else "all", "layers") for k in range(1, 7)]
-    return max(
-        (k for k, place in enumerate(places, start=1) if place in lines and score(lines, place) >= floor), default=0
-    )
+    return max((k for k, place in enumerate(places, start=1) if score(lines, place) >= floor), default=0)
 
 
 def family(lines: Lines) -> list[tuple[str, str, Estimate, float]]:
     """csp less each rival in the top layers that csp allows and in all: rival, layers, difference, adjusted p."""
     sets = dict.fromkeys([f"top {min(5, max(1, allowed_layers(lines, 'csp')))}", "all"])
     pairs = [(rival, name) for name in sets for rival in RIVALS]
-    known = [pair for pair in pairs if (pair[0], pair[1], "layers") in lines]
-    found = [difference(lines, ("csp", name, "layers"), (rival, name, "layers")) for rival, name in known]
-    p_values = [one.p() for one in found] + [1.0] * (len(pairs) - len(known))  # a missing row counts in the family
-    return [(*pair, one, p) for pair, one, p in zip(known, found, holm(p_values), strict=False)]
+    found = [difference(lines, ("csp", name, "layers"), (rival, name, "layers")) for rival, name in pairs]
+    p_values = holm([one.p() for one in found])
+    return [(*pair, one, p) for pair, one, p in zip(pairs, found, p_values, strict=True)]
 
 
 def score_table(lines: Lines, sets: Sequence[str] = SETS) -> str:
@@ -131,8 +128,7 @@ def verdict(lines: Lines, found: Sequence[tuple[str, str, Estimate, float]]) -> 
         first = "**CSP is not shown to heal better than a random permutation or than no mixing at all.**"
     if worse:
         first += f" It is worse than {' and '.join(worse)}."
-    rows = [row for row in ROWS[:-1] if (row, "all", "layers") in lines]
-    counts = ", ".join(f"{_count(lines, row)} with `{row}`" for row in rows)
+    counts = ", ".join(f"{allowed_layers(lines, row)} with `{row}`" for row in ROWS[:-1])
     loss = format_points(difference(lines, ("csp", "all", "layers"), ORIGINAL))
     return (
         f"{first} Layers that can go from the top before the score falls by a point: {counts}. The original has "
@@ -141,29 +137,12 @@ def verdict(lines: Lines, found: Sequence[tuple[str, str, Estimate, float]]) -> 
     )
 
 
-def _count(lines: Lines, row: str) -> str:
-    count = allowed_layers(lines, row)
-    is_open = any((row, f"top {k}", "layers") not in lines for k in range(count + 1, 6))
-    return f"{'at least ' if is_open else ''}{count}"
-
-
 def results(lines: Lines) -> str:
     """The section of the page."""
-    wanted = [(row, name, "layers") for row in ROWS for name in SETS if row != "mha" or name == "all"]
-    wanted += [(row, "all", "together") for row in ROWS]
-    missing = [place for place in wanted if place not in lines]
-    needed = [("csp", name, "layers") for name in ("top 1", "all")] + [ORIGINAL]
-    if any(place not in lines for place in needed):
-        return f"**No verdict yet: {len(missing)} of {len(wanted)} rows are missing.**"
     found = family(lines)
-    note = (
-        f"\n\n{len(missing)} of {len(wanted)} rows are missing (–); a missing row counts in Holm's family."
-        if missing
-        else ""
-    )
     return "\n\n".join(
         [
-            verdict(lines, found) + note,
+            verdict(lines, found),
             family_table(found),
             "The score, the mean accuracy of AG News and SST-2 in percent:",
             score_table(lines),
@@ -178,43 +157,32 @@ def results(lines: Lines) -> str:
 def third_results(lines: Lines) -> str:
     """The section of 20 Newsgroups by logistic regression."""
     sets = (*[f"top {k}" for k in range(1, 6)], "all")
-    wanted = [(row, name, "layers") for row in ROWS for name in sets if row != "mha" or name == "all"]
-    if missing := [place for place in (ORIGINAL, *wanted) if place not in lines]:
-        return f"**No verdict yet: {len(missing)} of {len(wanted) + 1} rows are missing.**"
     found = family(lines)
     return "\n\n".join([verdict(lines, found), family_table(found), "Accuracy, %:", score_table(lines, sets)])
 
 
 def cost_tables() -> str:
     """Times and memory by length, from what swap_times.py has measured."""
-    found = ""
-    if facts := _read("times.json"):
-        rows = [
-            [f"{one['length']:,}", f"{one['ms']['mha']:.0f}", *[f"{one['times_faster'][row]:.2f}" for row in ROWS[:-1]]]
-            for one in facts["lengths"]
+    times, memory = (json.loads((FOLDER / name).read_text("utf-8")) for name in ("times.json", "memory.json"))
+    timed = [
+        [f"{one['length']:,}", f"{one['ms']['mha']:.0f}", *[f"{one['times_faster'][row]:.2f}" for row in ROWS[:-1]]]
+        for one in times["lengths"]
+    ]
+    order = ("mha", *ROWS[:-1])
+    sizes = [[f"{one['length']:,}", *[f"{one['mb'][row]:.0f}" for row in order]] for one in memory["lengths"]]
+    how = f"medians of {times['rounds']} rounds, processor time, load {times['load']:.0f} on two cores"
+    longest = memory["lengths"][-1]
+    apart = max(longest["mb"].values()) / min(longest["mb"].values()) - 1
+    return "\n\n".join(
+        [
+            "Time of one pass of an encoder of this size, batch 1, one thread: milliseconds of softmax attention, and "
+            f"how many times faster each row is ({how}, [`swap_times.py`](../README.md#measured-once)):",
+            markdown_table(["tokens", "`mha`, ms", *[f"`{row}`" for row in ROWS[:-1]]], *timed),
+            "Megabytes that such a pass takes at its peak, beside the weights. The kernel of softmax attention keeps no "
+            f"map of all pairs: at {longest['length']:,} tokens the rows differ by {apart:.0%}.",
+            markdown_table(["tokens", *[f"`{row}`" for row in order]], *sizes),
         ]
-        how = f"medians of {facts['rounds']} rounds, processor time, load {facts['load']:.0f} on two cores"
-        found += (
-            "\n\nTime of one pass of an encoder of this size, batch 1, one thread: milliseconds of softmax attention, "
-            f"and how many times faster each row is ({how}, [`swap_times.py`](../README.md#measured-once)):\n\n"
-        ) + markdown_table(["tokens", "`mha`, ms", *[f"`{row}`" for row in ROWS[:-1]]], *rows)
-    if facts := _read("memory.json"):
-        order = ("mha", *ROWS[:-1])
-        rows = [[f"{one['length']:,}", *[f"{one['mb'][row]:.0f}" for row in order]] for one in facts["lengths"]]
-        longest = facts["lengths"][-1]
-        apart = max(longest["mb"].values()) / min(longest["mb"].values()) - 1
-        found += (
-            "\n\nMegabytes that such a pass takes at its peak, beside the weights. The kernel of softmax attention "
-            f"keeps no map of all pairs: at {longest['length']:,} tokens the rows differ by {apart:.0%}.\n\n"
-        )
-        found += markdown_table(["tokens", *[f"`{row}`" for row in order]], *rows)
-    return found
-
-
-def _read(name: str) -> dict[str, Any]:
-    file = FOLDER / name
-    found: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.exists() else {}
-    return found
+    )
 
 
 def draw() -> None:
@@ -239,7 +207,7 @@ def draw() -> None:
 def page() -> str:
     """The page with its sections between their markers."""
     lines, text = read_lines(TASKS), PAGE.read_text("utf-8")
-    text = with_section(text, "results", results(lines) + cost_tables())
+    text = with_section(text, "results", f"{results(lines)}\n\n{cost_tables()}")
     text = with_section(text, "newsgroups", third_results(read_lines(THIRD)))
     text = with_section(text, "tuned", tuned_results(read_all(), (*TASKS, *THIRD)))
     return with_section(text, "vit", vit_results())
