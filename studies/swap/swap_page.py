@@ -178,8 +178,8 @@ def cost_tables() -> str:
             "Time of one pass of an encoder of this size, batch 1, one thread: milliseconds of softmax attention, and "
             f"how many times faster each row is ({how}, [`swap_times.py`](../README.md#measured-once)):",
             markdown_table(["tokens", "`mha`, ms", *[f"`{row}`" for row in ROWS[:-1]]], *timed),
-            "Megabytes that such a pass takes at its peak, beside the weights. The kernel of softmax attention keeps no "
-            f"map of all pairs: at {longest['length']:,} tokens the rows differ by {apart:.0%}.",
+            "Megabytes that such a pass takes at its peak, beside the weights. The kernel of softmax attention keeps "
+            f"no map of all pairs: at {longest['length']:,} tokens the rows differ by {apart:.0%}.",
             markdown_table(["tokens", *[f"`{row}`" for row in order]], *sizes),
         ]
     )

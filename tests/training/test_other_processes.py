@@ -33,23 +33,23 @@ def child(monkeypatch: pytest.MonkeyPatch) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_the_first_error_is_raised_and_not_its_consequence(
-    trainer: pl.Trainer, child: subprocess.Popen[bytes], tmp_path: Path
+@pytest.mark.parametrize(
+    ("process", "kind", "message"), [(1, LabError, "process 2 of 2: ValueError: "), (0, ValueError, "")]
+)
+def test_the_first_error_is_raised_and_not_its_consequence_and_that_of_this_process_as_it_is(
+    process: int,
+    kind: type[Exception],
+    message: str,
+    trainer: pl.Trainer,
+    child: subprocess.Popen[bytes],
+    tmp_path: Path,
 ) -> None:
-    with pytest.raises(LabError, match=r"^process 2 of 2: ValueError: bad luck$"), child_processes(trainer, tmp_path):
-        record_first_error(tmp_path, 1, ValueError("bad luck"))
-        record_first_error(tmp_path, 0, RuntimeError("connection closed by peer"))
-        raise RuntimeError("connection closed by peer")
+    first, consequence = ValueError("bad luck"), RuntimeError("connection closed by peer")
+    with pytest.raises(kind, match=f"^{message}bad luck$"), child_processes(trainer, tmp_path):
+        record_first_error(tmp_path, process, first)
+        record_first_error(tmp_path, 1 - process, consequence)
+        raise consequence if process else first
     assert child.poll() == -signal.SIGKILL and not list(tmp_path.iterdir())
-
-
-def test_an_error_of_the_first_process_stays_what_it_is(
-    trainer: pl.Trainer, child: subprocess.Popen[bytes], tmp_path: Path
-) -> None:
-    with pytest.raises(ValueError, match="bad luck"), child_processes(trainer, tmp_path):
-        record_first_error(tmp_path, 0, ValueError("bad luck"))
-        record_first_error(tmp_path, 1, RuntimeError("connection closed by peer"))
-        raise ValueError("bad luck")
 
 
 def test_a_killed_process_is_named(trainer: pl.Trainer, child: subprocess.Popen[bytes], tmp_path: Path) -> None:
