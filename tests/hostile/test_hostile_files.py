@@ -113,11 +113,9 @@ PICTURES: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_a_hostile_picture_is_refused_by_name(name: str, tmp_path: Path) -> None:
     make, complaint = PICTURES[name]
     make(tmp_path / name)
-    start = time.monotonic()
     with pytest.raises(DataError, match=complaint) as refused, open_picture(tmp_path / name) as image:
         image.convert("RGB")
     assert str(tmp_path / name) in str(refused.value) and "\n" not in str(refused.value)
-    assert time.monotonic() - start < 1
 
 
 @pytest.mark.parametrize(("depth", "colour", "bytes_each"), [(16, 2, 6), (16, 6, 8), (8, 2, 3)])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -100,6 +101,9 @@ def test_accumulated_batches_make_the_step_of_one_batch(length: tuple[str, ...],
         torch.testing.assert_close(weights(pieces), weights(whole), rtol=1e-4, atol=1e-5)
 
 
+Rows = list[list[int]]  # examples of each stretch or pass
+
+
 class Numbers(Split):
     """Examples that are numbers."""
 
@@ -126,54 +130,41 @@ class DistinctLengths(Numbers):
         return np.arange(self.count)
 
 
-def repeated_batches(pool_share: float) -> list[float]:
-    """The share of the batches of 10 of 200 examples that the next pass has again, for four passes."""
-    steps = iter(range(4))
+def sampled(split: Split, count: int, *, stretch: int | None, batch_size: int, start: int = 0, **options: Any) -> Rows:
+    """The examples of each of `count` stretches of batches (None: passes) from the step `start`."""
+    step = 1 if stretch is None else stretch // options.get("accumulate", 1)
+    steps = iter(range(start, 10_000, step))
     sampler = PassSampler(
-        DistinctLengths(200),
+        split,
         shuffle=True,
         place=lambda: LoaderPosition(next(steps), 0),
         run_seed=0,
-        batch_size=10,
-        pool_share=pool_share,
+        batch_size=batch_size,
+        steps_per_epoch=None if stretch is None else step,
+        **options,
     )
-    passes = []
-    for _ in range(4):
+    found = []
+    for _ in range(count):
         sampler.start_pass()
-        rows = list(sampler)
-        assert sorted(rows) == list(range(200))
-        passes.append({frozenset(rows[i : i + 10]) for i in range(0, 200, 10)})
-    return [len(one & other) / 20 for one, other in pairwise(passes)]
+        found.append(list(sampler))
+        assert len(found[-1]) == len(sampler)
+    return found
 
 
-def test_small_data_are_not_sorted_by_length_as_a_whole() -> None:
+@pytest.mark.parametrize(("pool_share", "repeated"), [(1.0, 1), (0.15, 0)])
+def test_small_data_are_not_sorted_by_length_as_a_whole(pool_share: float, repeated: float) -> None:
     """Sorted as a whole, an example would meet the same others in every pass."""
-    assert repeated_batches(1.0) == [1, 1, 1]
-    assert repeated_batches(0.15) == [0, 0, 0]
+    passes = sampled(DistinctLengths(200), 4, stretch=None, batch_size=10, pool_share=pool_share)
+    assert all(sorted(rows) == list(range(200)) for rows in passes)
+    batches = [{frozenset(rows[i : i + 10]) for i in range(0, 200, 10)} for rows in passes]
+    assert [len(one & other) / 20 for one, other in pairwise(batches)] == [repeated] * 3
 
 
-def seen(
-    stretches: int, *, pool_share: float | None = None, stretch: int = 3, accumulate: int = 1, start: int = 0
-) -> list[int]:
-    """The examples of a number of stretches, in batches of 4, from the step `start`."""
-    steps = iter(range(start, 10_000, stretch // accumulate))
-    sampler = PassSampler(
-        Numbers(22),
-        shuffle=True,
-        place=lambda: LoaderPosition(next(steps), 0),
-        run_seed=0,
-        batch_size=4,
-        pool_share=pool_share,
-        accumulate=accumulate,
-        steps_per_epoch=stretch // accumulate,
-    )
-    rows: list[int] = []
-    for _ in range(stretches):
-        sampler.start_pass()
-        part = list(sampler)
-        assert len(part) == len(sampler) == 4 * stretch
-        rows += part
-    return rows
+def seen(stretches: int, *, stretch: int = 3, **options: Any) -> list[int]:
+    """The examples of a number of stretches, in batches of 4."""
+    found = sampled(Numbers(22), stretches, stretch=stretch, batch_size=4, **options)
+    assert {len(part) for part in found} == {4 * stretch}
+    return list(chain(*found))
 
 
 @pytest.mark.parametrize("pool_share", [None, 0.5, 1.0])
