@@ -62,13 +62,6 @@ def test_source_index_names_the_token_of_every_value(window: str) -> None:
     assert (source <= torch.arange(TOKENS)[:, None]).all()
 
 
-def test_block_windows_use_each_token_at_most_once_in_a_channel() -> None:
-    layer, v = causal_csp(group_size=3), torch.randn(1, TOKENS, 6)
-    for column in layer.source_index(v, None)[0].T.tolist():
-        used = [token for token in column if token >= 0]
-        assert len(used) == len(set(used))
-
-
 def test_no_step_is_shorter_than_a_sorted_window_allows() -> None:
     assert int(causal_csp(group_size=4, shift="unit").steps.min()) == 3
     assert int(causal_csp(group_size=4, shift="unit", window="sliding").steps.min()) == 0

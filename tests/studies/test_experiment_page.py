@@ -6,7 +6,6 @@ import base64
 import json
 import subprocess
 import sys
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -175,17 +174,21 @@ def test_training_data_may_follow_from_the_seed_and_a_job_has_one_line(tmp_path:
         write(tmp_path, [*lines, lines[-1]])
 
 
-def test_a_run_on_other_data_adds_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_gets_the_words_of_this_machine_and_adds_no_line_if_its_data_are_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path, made_up_lines()[:-1])
-    before = (tmp_path / "results.jsonl").read_text()
+    before, seen = (tmp_path / "results.jsonl").read_text(), []
 
-    def trained(experiment: Experiment, job: Job, *_: object) -> dict[str, Any]:
+    def trained(experiment: Experiment, job: Job, work: Path, words: list[str]) -> dict[str, Any]:
+        seen.append(words)
         return asdict(job) | {"words": job_words(experiment, job), "digests": DIGESTS | {"test": OTHER}}
 
     monkeypatch.setattr(run_experiment, "run_job", trained)
+    here = ["data.root=here", "paths.data=there", "data.num_workers=2"]
     with pytest.raises(DataError, match="line 44: other test data"):
-        run_experiment.main(tmp_path, tmp_path / "runs", [])
-    assert (tmp_path / "results.jsonl").read_text() == before
+        run_experiment.main(tmp_path, tmp_path / "runs", here)
+    assert seen == [here] and (tmp_path / "results.jsonl").read_text() == before
 
 
 @pytest.mark.parametrize("word", ["optim.epochs=1", "attention=mha", "data.limit_train=10", "hydra.run.dir=x", "fast"])
@@ -194,21 +197,6 @@ def test_a_word_that_would_change_the_declared_runs_is_refused_before_the_first_
     with pytest.raises(ConfigError, match=f"{word}: only words that say where things are"):
         run_experiment.main(tmp_path, tmp_path / "runs", ["data.root=here", word])
     assert not (tmp_path / "runs").exists()
-
-
-def test_words_that_say_where_things_are_reach_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, made_up_lines()[:-1])
-    seen = []
-
-    def trained(experiment: Experiment, job: Job, work: Path, words: list[str]) -> dict[str, Any]:
-        seen.append(words)
-        return asdict(job) | {"words": job_words(experiment, job), "digests": DIGESTS | {"train": str(job.seed)}}
-
-    monkeypatch.setattr(run_experiment, "run_job", trained)
-    here = ["data.root=here", "paths.data=there", "data.num_workers=2"]
-    with suppress(DataError):  # of the digests that were made up
-        run_experiment.main(tmp_path, tmp_path / "runs", here)
-    assert seen == [here]
 
 
 def test_a_forgotten_folder_and_a_folder_without_an_experiment_are_one_sentence(tmp_path: Path) -> None:
