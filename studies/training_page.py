@@ -1,7 +1,7 @@
 """Whole training steps: by length in docs/speed.md, part by part in studies/speed.md.
 
-The steps by part were measured by `benchmark suite=training`, the steps by length by `studies/step_times.py`, at the
-commits in the files; later versions have neither.
+The steps by part were measured by `benchmark suite=training`, at the commits in the file; later versions have no such
+suite. Steps by length are measured by `step_times.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from results import RESULTS
 
 from sliceformer_lab.runs.plain_text import markdown_table
 
-INPUTS = {"vit": "ViT", "text": "texts", "points": "clouds"}  # of a case
+INPUTS = {"vit": "ViT", "text": "texts", "points": "clouds"}  # of a case of step_times.py
 STEPS, TIMES = RESULTS / "training_steps.json", RESULTS / "step_times.json"
 PAGE, DETAILS = RESULTS.parents[1] / "docs" / "speed.md", RESULTS.parent / "speed.md"
 LIGHTNING, BARE = "Lightning", "bare loop"
