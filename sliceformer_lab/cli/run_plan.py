@@ -14,7 +14,7 @@ from sliceformer_lab.runs.folder import CONFIG, read_config, recorded_choices, w
 from sliceformer_lab.runs.names import is_restarted
 from sliceformer_lab.runs.papers import find, repeated_cell
 from sliceformer_lab.runs.resume import resumed_config, what_differs
-from sliceformer_lab.runs.sweep import override_key
+from sliceformer_lab.runs.sweep import override_key, resume_word
 from sliceformer_lab.training.table_checks import check_columns, check_labels
 
 if TYPE_CHECKING:  # the command line uses this module before it imports torch
@@ -114,7 +114,9 @@ def _recipe_faults(recipe: str | None, words: Sequence[str]) -> list[str]:
 def _check_unchanged(config: Mapping[str, Any], folder: Path) -> None:
     """Let a Slurm job that is started again continue its own run. Raises ConfigError for any other run."""
     if not is_restarted():
-        raise ConfigError(f"{folder} holds a run already; continue it with resume={folder} or choose another folder")
+        raise ConfigError(
+            f"{folder} holds a run already; continue it with {resume_word(folder)} or choose another folder"
+        )
     given = {place: value_at(config, place) for place in recorded_choices(folder)}
     left_open = {place: value for place, value in given.items() if value in (None, "auto")}
     saved = with_values(read_config(folder), left_open)  # as the user wrote it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -138,7 +139,7 @@ def _print_ends(sweep: Sweep, states: Sequence[State]) -> int:
     failed = sum(state.status == "failed" for _, state in states)
     ours = (sweep.folder / SWEEP).is_file()
     advice = [f"the same command goes on with {again}"] if again and ours else []
-    advice += [f"`sweep retry {sweep.folder}` tries {failed} again"] if failed and ours else []
+    advice += [f"`sweep retry {shlex.quote(str(sweep.folder))}` tries {failed} again"] if failed and ours else []
     return print_error(LabError("; ".join([f"{total - done} of {total} jobs did not finish", *advice])))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from sliceformer_lab.runs.files import write_json
 
 SWEEP = "sweep.json"
 FOLDER_NAME = re.compile(r"[^./\\][^/\\]*")
+PLAIN_PATH = re.compile(r"[\w./-]+( [\w./-]+)*")  # one that Hydra reads without quotes
 SELECTS_ROWS = ("recipe", "attention")  # on the command line of a study with rows, these keys select among them
 
 
@@ -70,6 +72,12 @@ def read_sweep(folder: Path) -> Sweep:
 def override_key(override: str) -> str:
     """The key of an override such as `+data.root=FOLDER`."""
     return override.lstrip("+~").partition("=")[0]
+
+
+def resume_word(folder: Path) -> str:
+    """resume=FOLDER as a word of a shell's command line."""
+    is_plain = PLAIN_PATH.fullmatch(str(folder))
+    return shlex.quote(f"resume={folder if is_plain else quote_path(folder)}")
 
 
 def quote_path(path: Path | str) -> str:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.folder import write_config
 from sliceformer_lab.runs.names import register_resolvers
 from sliceformer_lab.runs.resume import resumed_config, what_differs
+from sliceformer_lab.runs.sweep import resume_word
 
 RUN = ("task=digits", "attention=mha", "callbacks=minimal", "hydra.run.dir=unused")
 
@@ -42,6 +45,13 @@ def test_an_option_that_can_change_the_result_is_refused_in_one_sentence(
     said = "other callbacks" if given[0].startswith("callbacks=") else "a resumed run keeps its configuration, except "
     assert re.match(rf"{re.escape(given[0])}: (the run has )?{said}", str(error.value))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("folder", ["/out/run", "/my out/run a", "/a  b", "/it's (1), {x}=$HOME", " /out"])
+def test_advice_names_a_folder_as_a_shell_and_hydra_read_it(folder: str) -> None:
+    (word,) = shlex.split(resume_word(Path(folder)))
+    assert OverridesParser.create().parse_override(word).value() == folder
+    assert resume_word(Path("/out/run")) == "resume=/out/run"
 
 
 def test_other_callbacks_are_named(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import ConfigError, LabError, RunFolderError
 from sliceformer_lab.runs.files import whole_folder, write_text
 from sliceformer_lab.runs.plain_text import PlainConsole
+from sliceformer_lab.runs.sweep import resume_word
 from sliceformer_lab.training.interfaces import TaskModule
 from sliceformer_lab.training.saved.exported_model import load_export, save_export
 from sliceformer_lab.training.saved.saved_run import Run, load_run
@@ -47,7 +48,7 @@ def write_export(options: ExportOptions) -> None:
     if "metrics" not in opened.summary:
         raise RunFolderError(
             f"{source} holds a run that has scored no model ({opened.summary['status']}); continue it with "
-            f"resume={source}, then export it"
+            f"{resume_word(source)}, then export it"
         )
     folder = Path(options.output).expanduser() if options.output else source / "export" / options.format
     if folder.exists():

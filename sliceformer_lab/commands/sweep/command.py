@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -62,7 +63,7 @@ def show(sweep: Sweep) -> None:
     summed = ", ".join(f"{number} {word}" for word, number in counts.most_common())
     PlainConsole(highlight=False, soft_wrap=True).print(f"{len(sweep.jobs)} jobs: {summed}")
     if any(word not in ("ok", "running", "queued") for word in counts):
-        print(f"go on, failed jobs too: sweep retry {sweep.folder}")  # noqa: T201
+        print(f"go on, failed jobs too: sweep retry {shlex.quote(str(sweep.folder))}")  # noqa: T201
 
 
 def cancel(sweep: Sweep) -> None:

@@ -13,6 +13,7 @@ import torch
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.data.spec import Content, ContentKind, DataSpec, NewInput
 from sliceformer_lab.errors import DataError, LabError, RunFolderError
+from sliceformer_lab.runs.sweep import resume_word
 from sliceformer_lab.training.build import build_data
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.results.predicted import Names, Row
@@ -50,7 +51,7 @@ class Predictor:
         if saved is None:
             raise RunFolderError(
                 f"{folder} does not say how to encode new inputs: the run has not ended, or its file is gone; "
-                f"mode=eval resume={folder} adds it if the data are still there"
+                f"mode=eval {resume_word(folder)} adds it if the data are still there"
             )
         check_saved_encoder(folder, data)
         return cls(task, data, *saved, kind)
