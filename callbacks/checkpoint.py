@@ -11,7 +11,7 @@ from pytorch_lightning.callbacks import Checkpoint
 
 from sliceformer_lab.config.option_types import NonNegative
 from sliceformer_lab.errors import ConfigError, DataError
-from sliceformer_lab.runs.folder import LAST, PREVIOUS
+from sliceformer_lab.runs.folder import IDENTITY, LAST, PREVIOUS
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.interfaces import TaskModule
 from sliceformer_lab.training.processes.other_processes import any_process
@@ -33,6 +33,7 @@ class Checkpoints(Checkpoint):
         self._folder = context.folder / "checkpoints"
         self._monitor = context.monitor
         self._score = context.score
+        self._identity = dict(context.identity)
         self._every_minutes = every_minutes
         self._best: float | None = None  # score
         self._saved = 0.0  # time of the last save
@@ -95,6 +96,10 @@ class Checkpoints(Checkpoint):
             return False
         self._best = score
         return True
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Adds what tells the run from others, which is compared with its configuration before the weights are used."""
+        checkpoint[IDENTITY] = self._identity
 
     def state_dict(self) -> dict[str, Any]:
         """The best score so far, for the checkpoint."""

@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 from sliceformer_lab.errors import RunFolderError, machine_error
 from sliceformer_lab.runs.files import is_locked, whole_bytes, write_text
 from sliceformer_lab.runs.saved_yaml import read_yaml, refuse_interpolations
+from sliceformer_lab.runs.score_options import identity_of
 from sliceformer_lab.runs.summary_shape import describe_fault
 
 if TYPE_CHECKING:  # the command line uses this module before it imports torch
@@ -35,6 +36,7 @@ LOCK = ".lock"
 LOCK_TIMEOUT_S = 1.0  # seconds to wait for a lock: others hold it for a moment to see whether it is free
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"  # in FOLDER/checkpoints
 CHECKPOINTS = (LAST, PREVIOUS, BEST)  # in the order in which a run goes on from them
+IDENTITY = "run"  # the key of a checkpoint under which `identity_of` its run is
 
 
 @contextmanager
@@ -154,10 +156,14 @@ def recorded_data(folder: Path) -> dict[str, Any]:
     """What the checkpoints of a run keep of its data; {} if none can be read."""
     for file in (folder / "checkpoints" / name for name in CHECKPOINTS):
         with suppress(RunFolderError):  # of a damaged one, beside which another may be whole
-            for state in read_checkpoint(file).values() if file.is_file() else ():
-                if isinstance(state, dict) and "digests" in state:
-                    return dict(state)
+            if file.is_file() and (state := _data_in(read_checkpoint(file))):
+                return state
     return {}
+
+
+def _data_in(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    states = (state for state in checkpoint.values() if isinstance(state, dict) and "digests" in state)
+    return dict(next(states, {}))
 
 
 def recorded_choices(folder: Path) -> list[str]:
@@ -268,9 +274,36 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
 
 
 def load_weights(model: torch.nn.Module, file: Path) -> None:
-    """Loads a checkpoint's weights into `model`. Raises RunFolderError if they belong to another model."""
+    """Loads the weights of a run's checkpoint into `model`. Raises RunFolderError if they are those of another run."""
+    content = read_checkpoint(file)
+    _check_identity(content, file)
     try:
-        model.load_state_dict(read_checkpoint(file)["state_dict"])
+        model.load_state_dict(content["state_dict"])
     except RuntimeError as error:
         reasons = [line.strip() for line in str(error).splitlines()[1:3]]
         raise RunFolderError(f"{file} belongs to another model: {' '.join(reasons)}") from error
+
+
+def _check_identity(checkpoint: Mapping[str, Any], file: Path) -> None:
+    """Raises RunFolderError if the run that saved a checkpoint had another configuration or other data than its folder.
+
+    The folder of a stage, such as a pretraining, has none.
+    """
+    folder = file.parent.parent
+    theirs = checkpoint.get(IDENTITY)
+    if theirs is None or not (folder / CONFIG).is_file():
+        return
+    ours = identity_of(read_config(folder))
+    if others := [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]:
+        name = others[0]
+        raise RunFolderError(
+            f"{file} is the checkpoint of another run: its {name} is {theirs.get(name)}, and {folder / CONFIG} has "
+            f"{ours.get(name)}; put the run's own checkpoint back"
+        )
+    summary, trained = known_summary(folder), _data_in(checkpoint).get("digests")
+    accepted = any("changed_data" in start for start in summary.get("starts", []))
+    if trained and not accepted and summary.get("digests") not in (None, {}, trained):
+        raise RunFolderError(
+            f"{file} is the checkpoint of another run: it was trained on other data than {folder / SUMMARY} records; "
+            "put the run's own checkpoint back"
+        )

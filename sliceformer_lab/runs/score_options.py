@@ -26,6 +26,11 @@ def score_options(config: Mapping[str, Any]) -> dict[str, Any]:
     return {path: value for path, value in flat_options(nodes) if path not in LOADING_OPTIONS}
 
 
+def identity_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What tells the run of a configuration from others: its seed and what can change its score."""
+    return {"seed": config["seed"], **score_options(config)}
+
+
 def changing_callbacks(config: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the callbacks that can change a score, by name; the class of one without options."""
     found = {}

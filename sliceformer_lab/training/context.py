@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +18,7 @@ class RunContext:
     monitor: str | None  # the metric that selects the best epoch; None: the last epoch is scored
     monitor_mode: str  # max | min
     resume: Path | None = None  # what to give as resume=, if `folder` is that of a stage
+    identity: Mapping[str, Any] = field(default_factory=dict)  # what its checkpoints keep of the run: `identity_of`
 
     def score(self, value: float) -> float:
         """The monitored metric as a number that is larger where it is better; NaN and infinity are the worst."""

@@ -23,6 +23,7 @@ from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.files import whole_bytes
 from sliceformer_lab.runs.folder import FORMAT, load_weights
 from sliceformer_lab.runs.processes import is_first_process
+from sliceformer_lab.runs.score_options import identity_of
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.pretraining.pretrained_weights import Pretrained
@@ -63,7 +64,13 @@ def run_context(plan: RunPlan, folder: Path, task: TaskModule) -> RunContext:
     """The facts of a run that callbacks and loggers receive."""
     split = {"best_val": "val", "best_test": "test_curve", "last": None}[plan.selection]
     monitor = f"{split}/{task.monitor}" if split else None
-    return RunContext(folder=folder, seed=plan.seed, monitor=monitor, monitor_mode=task.monitor_mode)
+    return RunContext(
+        folder=folder,
+        seed=plan.seed,
+        monitor=monitor,
+        monitor_mode=task.monitor_mode,
+        identity=identity_of(plan.plain),
+    )
 
 
 def build_loggers(plan: RunPlan, context: RunContext) -> list[Logger]:

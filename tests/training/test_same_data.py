@@ -82,6 +82,22 @@ def test_a_checkpoint_and_the_summary_hold_the_digests_of_the_splits(train: Call
     assert list(summary["sources"]) == [str(tmp_path / "table.csv")]
 
 
+def test_a_checkpoint_of_another_run_is_refused_wherever_it_would_be_used(
+    train: Callable[..., int], tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    folder = stopped(train, tmp_path / "run")
+    assert train("seed=1", f"hydra.run.dir={tmp_path / 'seed'}") == 0
+    write_table(tmp_path / "table.csv", [*map(flipped, ROWS)])
+    assert train(f"hydra.run.dir={tmp_path / 'data'}") == 0
+    write_table(tmp_path / "table.csv")
+    for other, reason in {"seed": "its seed is 1, and", "data": "it was trained on other data than"}.items():
+        for name in ("best.ckpt", "last.ckpt"):
+            shutil.copy(tmp_path / other / "checkpoints" / name, folder / "checkpoints" / name)
+        for words in (["predict", "input=table.csv"], ["export"], ["mode=eval"]):
+            assert f"is the checkpoint of another run: {reason}" in refused(*words, f"resume={folder}"), (other, words)
+    assert "is the checkpoint of another run" in refused(f"resume={folder}")
+
+
 def test_a_run_whose_test_labels_changed_is_not_resumed_unless_that_is_accepted_and_recorded(
     train: Callable[..., int], tmp_path: Path, refused: Callable[..., str]
 ) -> None:
