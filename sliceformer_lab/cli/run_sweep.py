@@ -17,6 +17,7 @@ from sliceformer_lab.cli.console import print_error
 from sliceformer_lab.cli.jobs import as_lab_error
 from sliceformer_lab.cli.run_once import run_once
 from sliceformer_lab.cli.train import train_command
+from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.config.schema import check_node
 from sliceformer_lab.errors import ConfigError, Interrupted, LabError
@@ -25,8 +26,8 @@ from sliceformer_lab.runs.job_state import JobState, state_of
 from sliceformer_lab.runs.names import register_resolvers
 from sliceformer_lab.runs.plain_text import one_line
 from sliceformer_lab.runs.processes import is_first_process
-from sliceformer_lab.runs.sources import digests_of
-from sliceformer_lab.runs.sweep import SWEEP, Sweep, quote_path, read_sweep, write_sweep
+from sliceformer_lab.runs.sources import data_words, digests_of
+from sliceformer_lab.runs.sweep import SWEEP, Sweep, override_key, quote_path, read_sweep, write_sweep
 from sliceformer_lab.sweeps.plan import SweepPlan, is_sweep, plan_sweep
 from sliceformer_lab.sweeps.preview import preview
 from sliceformer_lab.sweeps.queue import Launcher, Queue
@@ -64,12 +65,26 @@ def measure_job(words: Sequence[str]) -> tuple[float, int]:
         return measured_cost(config, JOB_MEASURING_S)
 
 
+def _check_tuned_values(words: Sequence[str]) -> None:
+    """Raise DataError, before any job starts, if the values of optim=tuned: are those of other data than a job has."""
+    from sliceformer_lab.training.build import build_data
+    from sliceformer_lab.training.saved.same_data import check_tuned_on
+
+    register_resolvers()
+    with open_arguments(train_command(), words) as arguments, TemporaryDirectory() as folder:
+        plan = check_config(compose_job([*arguments.words, f"hydra.run.dir={quote_path(folder)}"]))
+        check_tuned_on(plan, Path(folder), build_data(plan))
+
+
 def run_sweep(plan: SweepPlan, command: Command, arguments: Arguments, argv: Sequence[str]) -> int:
     """Run the jobs of a sweep that are left to do; returns the exit code. Raises LabError before the first job."""
     launcher: Launcher = check_node(plan.launcher, "launcher").build()
     facts: dict[str, Any] = {"commit": git_commit(), "time": datetime.now().astimezone().isoformat(timespec="seconds")}
     facts["current_folder"] = str(Path.cwd())
     sweep = Sweep(plan.folder, plan.jobs, arguments.flags, tuple(argv), plan.study, plan.data, facts)
+    tuned = [job.words for job in plan.jobs if any(override_key(word) == "tuned_on" for word in job.words)]
+    for words in {data_words(words): words for words in tuned}.values():
+        _check_tuned_values(words)
     _write_once(sweep)
     for line in preview(plan, launcher, measure_job):
         print(line, flush=True)  # noqa: T201

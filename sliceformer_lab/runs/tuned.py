@@ -32,12 +32,18 @@ def _read_tuned_words(word: str) -> list[str]:
         content: Any = json.loads((folder / BEST).read_text(encoding="utf-8"))
         data = str(content.get("tuned_on"))
         found = {str(name): list(map(str, best["words"])) for name, best in content["attention"].items()}
+        not_learned = list(map(str, content.get("not_learned", [])))
     except FileNotFoundError:
         raise ConfigError(
             f"{word}: {folder} has no {BEST}; write optim=tuned:FOLDER/ATTENTION with the folder of a finished tune"
         ) from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{word}: {folder / BEST} cannot be read ({type(error).__name__}: {error})") from error
+    if attention in not_learned:
+        raise ConfigError(
+            f"{word}: {attention} did not learn at any rate in {folder}, so it has no best values; give it other rates "
+            "or more steps"
+        )
     if attention not in found:
         raise ConfigError(f"{word}: {attention} was not tuned in {folder}{nearest(attention, list(found))}")
     if wrong := [value for value in found[attention] if not _VALUE.fullmatch(value)]:

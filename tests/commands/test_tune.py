@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from sliceformer_lab.errors import ConfigError, Interrupted, LabError
 from sliceformer_lab.runs.tuned import with_tuned
 
 OWN = 2e-3  # the learning rate of conf/optim/digits.yaml
+
+
+ROWS = ("mha", "csp", "identity")
 
 
 def peak(at: float, height: float = 0.9) -> Callable[[Words], float]:
@@ -100,6 +104,16 @@ def test_one_attention_can_be_tuned_alone(tmp_path: Path) -> None:
 def test_one_attention_that_never_learned_is_not_called_tuned(tmp_path: Path) -> None:
     found = search(tmp_path, WrittenRuns(lambda words: 0.1), "csp")
     assert found["sentence"].startswith("digits: csp did not learn at any of ")
+
+
+def test_a_row_that_never_learned_has_no_best_values_and_no_place_in_an_order(tmp_path: Path) -> None:
+    accuracy = peak(1)
+    search(tmp_path, WrittenRuns(lambda words: 0.1 if words["attention"] == "identity" else accuracy(words)), *ROWS)
+    assert with_tuned([f"optim=tuned:{tmp_path}/csp"])[0].startswith("optim.lr=")
+    with pytest.raises(ConfigError, match=r"identity did not learn at any rate in .*, so it has no best values"):
+        with_tuned([f"optim=tuned:{tmp_path}/identity"])
+    (order,) = re.findall("On validation tuning .*", (tmp_path / "report" / "tune.md").read_text())
+    assert "mha" in order and "csp" in order and "identity" not in order
 
 
 def test_a_search_does_not_go_on_with_another_recipe_or_by_an_earlier_protocol(tmp_path: Path) -> None:

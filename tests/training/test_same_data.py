@@ -149,6 +149,9 @@ def test_values_that_were_tuned_on_other_data_are_refused_unless_that_is_accepte
     write_table(tmp_path / "table.csv", [*map(flipped, ROWS)])
     words = (*RUN, f"data.file={tmp_path / 'table.csv'}", f"paths.data={tmp_path / 'data'}", tuned)
     assert f"were tuned on {own}, and the task and data of this run are text_csv/" in refused(*words)
+    sweep = tmp_path / "sweep"
+    assert f"were tuned on {own}, and" in refused("-m", *words, "seed=0,1", f"hydra.sweep.dir={sweep}")
+    assert not sweep.exists()  # no job has started
     folder = tmp_path / "accepted"
     assert train(tuned, "changed_data=accept", f"hydra.run.dir={folder}") == 0
     assert "were tuned on" in read_summary(folder)["data_remarks"][0]

@@ -84,6 +84,8 @@ def _describe_undecided(found: Comparison, one: Outcome) -> str:
     if one.only_on:
         alone = [f"{one.findings[axis].alone} only at {AXIS_NAMES[axis]}" for axis in one.only_on]
         seen = " and ".join(alone)
+    elif finding.smallest is None:
+        seen = "all pairs differ by the same, so what could have been found is unknown"
     else:
         seen = f"a difference of {number(finding.smallest, metric)} could have been found"
     return f"{_describe_difference(found, one)}; {seen}{f'; {one.reason}' if one.reason else ''})"
@@ -162,9 +164,9 @@ def unreached_reference(found: Comparison) -> str | None:
 
 
 def order_note(found: Comparison) -> str | None:
-    """Whether tuning changes the order of the rows on validation; None if all trials of all rows but one diverged."""
+    """Whether tuning changes the order of the rows that learned on validation; None for fewer than two."""
     tuning, sign = found.tuning, found.goal.sign
-    best = {name: one.mean for name, one in tuning.chosen.items() if one is not None}
+    best = {name: one.mean for name, one in tuning.chosen.items() if one is not None and tuning.learned[name]}
     own = {
         row.name: next(one.mean for one in tuning.trials[row.name] if one.point.rate == row.own_rate)
         for row in found.rows

@@ -92,17 +92,18 @@ def run_comparison(word: str, options: CompareOptions, launcher: Launcher) -> No
 def write_best(folder: Path, tuning: Tuning, rows: Sequence[ComparedRow], data: str | None) -> None:
     """Write best.json, the words of each row's chosen values on `data`, which optim=tuned:FOLDER/ATTENTION reads.
 
-    Raises LabError if every trial of every row diverged.
+    A row that has not learned at any rate has no best values. Raises LabError if every trial of every row diverged.
     """
     given = [word for word in rows[0].options.words if override_key(word).split(".")[0] == "optim"]
     entries = {}
     for row in rows:
-        if (best := tuning.chosen[row.name]) is not None:
+        if (best := tuning.chosen[row.name]) is not None and tuning.learned[row.name]:
             found = best.point.words(row.plan.plain["optim"])
             entries[row.name] = {"value": best.mean, "words": [*given, *found], "found": found}
-    if not entries:
+    if not any(tuning.chosen.values()):
         raise LabError(f"every trial in {folder} diverged; try lower learning rates, as rates=[...] trials=0")
-    write_json(folder / BEST, {"tuned_on": data, "attention": entries})
+    not_learned = [row.name for row in rows if not tuning.learned[row.name]]
+    write_json(folder / BEST, {"tuned_on": data, "attention": entries, "not_learned": not_learned})
 
 
 @dataclass(frozen=True)
