@@ -45,6 +45,10 @@ class LocalLauncher(Launcher):
             )
         cores = num_cores()
         self.places = jobs if jobs != "auto" else len(visible) // gpus if visible else max(1, cores // 2)
+        if jobs == "auto" and not visible and self.places == 1:
+            self.remark = (
+                f"one job at a time: launcher.jobs=auto counts two cores a job of {cores}; launcher.jobs=2 runs two"
+            )
         each = os.environ.get(THREADS[0], str(max(1, cores // self.places))) if threads == "auto" else str(threads)
         self.variables = {name: os.environ.get(name, each) if threads == "auto" else each for name in THREADS}
         self._gpus = [visible[gpus * slot : gpus * (slot + 1)] for slot in range(self.places)] if visible else []

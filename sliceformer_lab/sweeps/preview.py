@@ -24,6 +24,7 @@ def preview(plan: SweepPlan, launcher: Launcher, measure: Measure) -> Iterator[s
     yield f"{title} at scale {plan.scale}: {len(plan.jobs)} jobs" + (f" ({known})" if known else "")
     yield from (f"  {key}: {', '.join(values)}" for key, values in _list_swept(plan.jobs).items())
     yield from (f"  left out by skip({rule}): {number} jobs" for rule, number in plan.skipped.items())
+    yield from ([f"  {launcher.remark}"] if launcher.remark else [])
     yield f"  in {plan.folder}"
     measure_here = measure if launcher.measures else None
     with env_override(dict(launcher.variables)):

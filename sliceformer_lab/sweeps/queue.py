@@ -27,6 +27,7 @@ class Launcher(ABC):
     """Runs the jobs of a queue."""
 
     places: int = 1  # how many jobs run at once
+    remark: str = ""  # why so few
     variables: Mapping[str, str] = {}  # of the environment of each job's process
     measures = True  # whether a few steps in a process of this machine say how long a job takes
 

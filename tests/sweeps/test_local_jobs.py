@@ -17,8 +17,11 @@ from sliceformer_lab.__main__ import main
 from sliceformer_lab.errors import ConfigError, Interrupted
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.job_state import OUTPUT, read_record
+from sliceformer_lab.runs.sweep import PlannedJob
 from sliceformer_lab.sweeps.board import JobBoard, last_progress
 from sliceformer_lab.sweeps.local_jobs import LocalLauncher, visible_gpus
+from sliceformer_lab.sweeps.plan import SweepPlan
+from sliceformer_lab.sweeps.preview import preview
 from sliceformer_lab.sweeps.queue import CANCELLED, Queue
 from sliceformer_lab.sweeps.serial_jobs import Serial
 from sliceformer_lab.training.processes.signals import signals_as_errors
@@ -40,6 +43,16 @@ def test_jobs_end_as_they_would_alone_whatever_happens_to_the_others(tmp_path: P
     assert len(processes) == 6 and str(os.getpid()) not in processes
     assert LocalLauncher(jobs=2).run(Queue(sweep, run_fake))
     assert statuses(sweep) == ["ok", "ok", "failed", "ok", "diverged", "ok"]
+
+
+def test_a_sweep_that_runs_one_job_at_a_time_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr("sliceformer_lab.sweeps.local_jobs.num_cores", lambda: 2)
+    why = "one job at a time: launcher.jobs=auto counts two cores a job of 2; launcher.jobs=2 runs two"
+    assert (LocalLauncher().places, LocalLauncher().remark, LocalLauncher(jobs=1).remark) == (1, why, "")
+    job = PlannedJob("0-digits-csp-0a1b2c", ("task=digits",))
+    plan = SweepPlan(tmp_path, (job,), {}, {}, None, "full", tmp_path, {}, ())
+    assert f"  {why}" in list(preview(plan, LocalLauncher(), lambda words: (1.0, 1)))
 
 
 def test_two_starts_at_once_share_the_jobs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
