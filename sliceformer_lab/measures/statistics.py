@@ -181,8 +181,9 @@ def jackknife_values(whole: float, without: Values) -> np.ndarray:
 def smallest_difference(estimate: Estimate, num_tests: int = 1) -> float:
     """The true mean that Student's test with this variance detects with power 0.8 at the level 0.05 / num_tests.
 
-    This is the first step of Holm's correction over `num_tests`. The noncentral t distribution is computed as a mean
-    over the chi distribution of the sample spread, because scipy's own gives NaN for two pairs.
+    0 without a variance: pairs that all differ by the same do not say what would be found. The level is that of the
+    first step of Holm's correction over `num_tests`. The noncentral t distribution is computed as a mean over the chi
+    distribution of the sample spread, because scipy's own gives NaN for two pairs.
     """
     if estimate.over_seeds is not None:
         parts = replace(estimate, over_seeds=None), estimate.over_seeds

@@ -57,6 +57,12 @@ def test_p_values_are_student_s_stepped_down_over_the_compared_rows() -> None:
     assert (found[3].verdict, found[3].reason, found[3].holm_p) == (None, "it did not learn", None)
 
 
+def test_pairs_that_all_differ_by_the_same_do_not_say_what_could_have_been_found() -> None:
+    found, other = single([0.0] * 6, WIDE)
+    assert found.findings["params"].smallest is None and found.verdict == "equivalent"
+    assert (other.findings["params"].smallest or 0) > 0.02
+
+
 def test_a_verdict_that_a_rate_beyond_the_edge_could_undo_is_withheld() -> None:
     assert [single(one)[0].verdict for one in (CLEAR, SMALL, WIDE, negative(CLEAR))] == [
         "better",

@@ -33,7 +33,7 @@ class Finding:
     p: float  # of Student's test, the same as the interval
     sign_flip_p: float  # of the exact test over seeds, on this test set
     p_equivalent: float | None  # of two one-sided tests; None without a margin
-    smallest: float  # the true difference that could have been found among these comparisons
+    smallest: float | None  # the true difference that could have been found among these comparisons, where it is known
     margin: float | None
     alone: Verdict  # from this axis alone, with Holm's correction over the rows
     on_validation: Interval | None
@@ -126,7 +126,7 @@ def _judge_axis(pairs: Pairs, estimate: Estimate, adjusted: float, count: int, e
         estimate.p(),
         sign_flip_test(list(pairs.differences.values())),
         p_equivalent,
-        smallest_difference(estimate, count),
+        smallest_difference(estimate, count) or None,
         pairs.margin,
         "withheld" if _can_be_undone(alone, edges) else alone,
         None if pairs.on_validation is None else pairs.on_validation.interval(),

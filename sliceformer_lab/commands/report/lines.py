@@ -83,7 +83,7 @@ class Test:
     pairs: int
     difference: float | None  # mean over the pairs
     estimate: Estimate | None  # of the difference; None for fewer than three pairs
-    smallest: float | None = None  # the true difference that is found in 4 of 5 such tables
+    smallest: float | None = None  # the true difference that is found in 4 of 5 such tables, where it is known
     p: float | None = None  # of Student's test, Holm-adjusted over the table; None without an estimate
 
     @property
@@ -178,7 +178,7 @@ def _test_rows(table: Table, options: ReportOptions, scores: SavedScores) -> lis
     estimates = [one.estimate for one in found if one is not None and one.estimate is not None]
     adjusted = iter(holm([estimate.p() for estimate in estimates]))
     return [
-        replace(one, p=next(adjusted), smallest=smallest_difference(one.estimate, len(estimates)))
+        replace(one, p=next(adjusted), smallest=smallest_difference(one.estimate, len(estimates)) or None)
         if one is not None and one.estimate is not None
         else one
         for one in found
