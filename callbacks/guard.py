@@ -9,7 +9,6 @@ from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
 
 from sliceformer_lab.errors import DivergedError
-from sliceformer_lab.runs.sweep import resume_word
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.processes.other_processes import any_process, record_first_error
 from sliceformer_lab.training.processes.signals import catch_signals, first_signal, interruption_of_run
@@ -86,7 +85,7 @@ class Guard(Callback):
         """Raises Interrupted if a signal arrived after the last batch; `last.ckpt` is complete by then."""
         catch_signals(later=False)
         if any_process(trainer, first_signal() is not None):
-            raise interruption_of_run(f" before scoring; continue with {resume_word(self._resume)}")
+            raise interruption_of_run("before scoring", self._resume)
 
     def _check_unread(self, trainer: Trainer) -> None:
         if self._unread is None:
@@ -100,8 +99,8 @@ class Guard(Callback):
 
     def _stop_after_signal(self, trainer: Trainer) -> None:
         if any_process(trainer, first_signal() is not None):
-            where = f" in epoch {_running_epoch(trainer)}, step {trainer.global_step}"
-            raise interruption_of_run(f"{where}; continue with {resume_word(self._resume)}")
+            where = f"in epoch {_running_epoch(trainer)}, step {trainer.global_step}"
+            raise interruption_of_run(where, self._resume)
 
 
 def _running_epoch(trainer: Trainer) -> int:

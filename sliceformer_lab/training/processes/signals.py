@@ -10,10 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 
 from sliceformer_lab.errors import Ending, Interrupted
 from sliceformer_lab.runs.processes import STOP_SIGNALS, is_first_process
+from sliceformer_lab.runs.sweep import resume_word
 
 STOP_GRACE_S = 8.0  # seconds in which a program stops by itself after a signal
 CHECKPOINT_GRACE_S = 18.0  # seconds more for a checkpoint; Slurm kills after 30 s unless its KillWait says otherwise
@@ -28,11 +30,14 @@ def interruption_by(number: int, when: str = "") -> Interrupted:
     return Interrupted(f"stopped by {signal.Signals(number).name}{when}", number)
 
 
-def interruption_of_run(when: str) -> Interrupted:
-    """The error for the signal that was caught, here or in another process; the next signals are ignored."""
+def interruption_of_run(when: str, folder: Path) -> Interrupted:
+    """The error for the signal that was caught, here or in another process; the next signals are ignored.
+
+    `folder` is that of the run, which goes on from it.
+    """
     if _watch is not None:
         _watch.raised = True
-    return interruption_by(first_signal() or signal.SIGTERM, when)
+    return interruption_by(first_signal() or signal.SIGTERM, f" {when}; continue with {resume_word(folder)}")
 
 
 def stop_behind(error: BaseException) -> BaseException:
