@@ -191,6 +191,11 @@ class DataModule(LightningDataModule, ABC):
         """A new content in a form that `collate` takes and that has a length. Raises DataError with a reason."""
         raise NotImplementedError
 
+    def is_cut(self, content: Content, encoded: Any) -> bool:
+        """Whether the model reads the beginning of a new content only."""
+        del content, encoded
+        return False
+
     def collate(self, encoded: Sequence[Any]) -> Batch:
         """A batch of contents that `encode_one` encoded, prepared as in evaluation; targets mean nothing."""
         raise NotImplementedError

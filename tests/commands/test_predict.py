@@ -230,6 +230,21 @@ def test_inputs_keep_their_order_although_batches_are_sorted_by_length(texts: Ru
     np.testing.assert_allclose(table.loc[7, "probability_bad"], alone.loc[0, "probability_bad"], atol=2e-3)
 
 
+def test_inputs_that_are_longer_than_what_the_model_reads_are_counted(
+    texts: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    predict(texts, write(tmp_path / "new.csv", "text", ["a good film", "good " * 20_000, "bad", "bad " * 20_000]))
+    assert "longer than what the model reads were cut: 2, the first new.csv, line 3" in capsys.readouterr().out
+    rows = [["label", *map(str, range(16))], *([f"c{i % 2}", *map(str, range(i, i + 16))] for i in range(40))]
+    (tmp_path / "series.csv").write_text("\n".join(map(",".join, rows)))
+    words = ("task=series_csv", f"data.file={tmp_path / 'series.csv'}", f"data.root={tmp_path}", "optim.steps=null")
+    run(small_config(*ONE, *words, "optim.val_every=null"), tmp_path / "run")
+    load_run(tmp_path / "run").predict([np.ones(17), np.ones(16)])
+    assert "were cut: 1, the first input 0" in caplog.text
+    predict(texts, tmp_path / "new.csv", "column=other")
+    assert "were cut" not in capsys.readouterr().out
+
+
 def test_a_notebook_gets_the_columns_of_the_command(texts: Run, tmp_path: Path) -> None:
     table = texts.predict(["a good film", "", "bad"])
     assert list(table) == list(predict(texts, write(tmp_path / "new.csv", "text", ["x"])))

@@ -163,6 +163,11 @@ class SequenceData(BucketedData):
         """Where the sequences of a split that the set comes with come from."""
         return Numbered(f"{stage} example")
 
+    def is_cut(self, content: Content, encoded: Any) -> bool:
+        """Whether it has more tokens than `max_len`."""
+        del content
+        return len(encoded) > self.max_len
+
     def collate(self, encoded: Sequence[Any]) -> Batch:
         """A batch of tokens (n_i, ...)."""
         inputs, padding = self.split(NOTHING, np.arange(0)).padded(list(encoded))

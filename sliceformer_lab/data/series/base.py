@@ -330,6 +330,11 @@ class SeriesData(BucketedData, OwnData):
             raise DataError(f"it has {values.shape[1]} channels, and the model was trained on {coding.channels}")
         return coding.patches(values)
 
+    def is_cut(self, content: Content, encoded: Any) -> bool:
+        """Whether it has more steps than the longest training series."""
+        del encoded
+        return isinstance(content, np.ndarray) and len(content) > self.coding.max_len
+
     def collate(self, encoded: Sequence[Any]) -> Batch:
         longest = max(map(len, encoded))
         inputs, padding = SequenceSplit(NOTHING, longest, scale=PLAIN, rows=np.arange(0)).padded(list(encoded))

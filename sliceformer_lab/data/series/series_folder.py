@@ -130,6 +130,10 @@ class SeriesFolder(SeriesData, OwnFolder, ClassFolders):
             content = form.values(full_scale(content).astype(np.float32))
         return super().encode_one(content)
 
+    def is_cut(self, content: Content, encoded: Any) -> bool:
+        """As of a table; False of a sound, whose samples are no steps."""
+        return self._known_form is None and super().is_cut(content, encoded)
+
     @property
     def rule_of_inputs(self) -> str:
         rule, form = super().rule_of_inputs, self._known_form

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -19,6 +20,8 @@ from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.results.predicted import Names, Row
 from sliceformer_lab.training.results.prediction_table import read_preprocessing
 from sliceformer_lab.training.saved.same_data import check_saved_encoder
+
+log = logging.getLogger(__name__)
 
 INPUTS_PER_SORT = 2_048  # inputs of different lengths that are sorted by length at a time
 
@@ -72,10 +75,13 @@ class Predictor:
     def rows(self, inputs: Iterable[NewInput]) -> Iterator[Row]:
         """A row for each input, in their order; one that cannot be predicted has an `error` and no prediction."""
         rest, size = iter(inputs), self.data.eval_batch_size
+        cut: list[str] = []  # the places of inputs that are longer than what the model reads
         while pool := list(islice(rest, max(INPUTS_PER_SORT, size) if self.spec.ragged else size)):
-            yield from self._predict_pool(pool, size)
+            yield from self._predict_pool(pool, size, cut)
+        if cut:
+            log.warning(f"WARNING: inputs longer than what the model reads were cut: {len(cut):,}, the first {cut[0]}")
 
-    def _predict_pool(self, pool: Sequence[NewInput], size: int) -> list[Row]:
+    def _predict_pool(self, pool: Sequence[NewInput], size: int, cut: list[str]) -> list[Row]:
         rows: list[Row] = []
         encoded: dict[int, Any] = {}
         for number, one in enumerate(pool):
@@ -84,6 +90,8 @@ class Predictor:
                 if isinstance(one.content, DataError):
                     raise one.content
                 encoded[number] = self.data.encode_one(one.content)
+                if self.data.is_cut(one.content, encoded[number]):
+                    cut.append(one.place)
             except DataError as error:
                 row = {"place": one.place, "error": str(error)}
             rows.append(row)
