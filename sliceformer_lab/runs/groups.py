@@ -15,7 +15,7 @@ from sliceformer_lab.config.compose import option_names, preset_job
 from sliceformer_lab.errors import ConfigError, LabError
 from sliceformer_lab.runs.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit, moment
 from sliceformer_lab.runs.papers import FULL, TRIAL_OPTIONS
-from sliceformer_lab.runs.score_options import COMPUTING_OPTIONS, LOADING_OPTIONS, flat_options
+from sliceformer_lab.runs.score_options import COMPUTING_OPTIONS, LOADING_OPTIONS, describe_limits, flat_options
 from sliceformer_lab.runs.sources import Sources, digests_of
 
 # options in which the runs of one row may differ
@@ -308,12 +308,15 @@ def _format_title(runs: Sequence[RunRecord]) -> str:
         if (size := _format_range([run.protocol.get(f"num_{part}") or 0 for run in runs if run.protocol]))
     )
     trial = ", a trial of a few batches" if any(finished.options.get(name) for name in TRIAL_OPTIONS) else ""
+    limits = describe_limits(finished.options)
     unofficial = ", not the official set" if facts.get("official") is False else ""
     untested = ", test set not scored" if facts.get("score_test") is False else ""
     mixed = ", begun on other data" if finished.mixed_data else ""
     selection = f", epoch by {finished.selection}" if finished.selection else ""
     name = f"{finished.task}{at_scale(runs)}"
-    return f"{name}: {facts.get('data', 'unknown data')}{unofficial}, {sizes}{selection}{untested}{trial}{mixed}"
+    return (
+        f"{name}: {facts.get('data', 'unknown data')}{unofficial}, {sizes}{limits}{selection}{untested}{trial}{mixed}"
+    )
 
 
 def _format_range(sizes: Sequence[int]) -> str:

@@ -31,6 +31,18 @@ def identity_of(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"seed": config["seed"], **score_options(config)}
 
 
+def describe_limits(options: Mapping[str, Any]) -> str:
+    """What options, by their path, leave of an epoch's batches, to be put after the sizes of the data; '' for all."""
+    found = ""
+    for name, part in (("limit_train_batches", "training"), ("limit_val_batches", "validation")):
+        limit = options.get(f"trainer.{name}")
+        if isinstance(limit, float) and limit < 1:
+            found += f", only {limit:.3g} of the {part} batches"
+        elif isinstance(limit, int):
+            found += f", at most {limit:,} {part} batches"
+    return found
+
+
 def changing_callbacks(config: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the callbacks that can change a score, by name; the class of one without options."""
     found = {}

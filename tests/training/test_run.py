@@ -228,6 +228,16 @@ def test_a_run_that_is_not_shown_to_be_above_chance_prints_a_warning(
     assert all((word in caplog.text) is warned for word in ("optim.lr", "warmup")) and "max_len" not in caplog.text
 
 
+def test_the_table_of_a_run_says_that_epochs_had_a_part_of_the_batches(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = read_summary(finished)
+    summary["options"]["trainer"] |= {"limit_train_batches": 3, "limit_val_batches": None}
+    print_summary(summary, finished, [])
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "training examples, at most 3 training batches)" in shown
+
+
 def test_the_warning_at_chance_asks_for_the_length_where_data_have_one(finished: Path) -> None:
     summary = read_summary(finished) | {"chance": 0.64}
     summary["metrics"]["test/accuracy"] = 0.02

@@ -22,7 +22,7 @@ from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import FORMAT, SUMMARY, known_summary
 from sliceformer_lab.runs.papers import compare
 from sliceformer_lab.runs.plain_text import PlainConsole, format_score
-from sliceformer_lab.runs.score_options import changing_callbacks
+from sliceformer_lab.runs.score_options import changing_callbacks, describe_limits, flat_options
 from sliceformer_lab.runs.sources import code_version
 from sliceformer_lab.training.results.loggers import run_name
 
@@ -216,7 +216,8 @@ def compare_metrics(recorded: Mapping[str, float | None], again: Mapping[str, fl
 
 def _list_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     protocol, cost = summary["protocol"], summary["cost_per_sample"]
-    examples = f" ({protocol['num_train']:,} training examples)" if "num_train" in protocol else ""
+    limits = describe_limits(dict(flat_options(summary["options"])))
+    examples = f" ({protocol['num_train']:,} training examples{limits})" if "num_train" in protocol else ""
     rows = [("data", f"{protocol['data']}{examples}")]
     if "data_about" in summary:
         rows.append(("", summary["data_about"]))
