@@ -45,7 +45,7 @@ class LocalLauncher(Launcher):
             )
         cores = num_cores()
         self.places = jobs if jobs != "auto" else len(visible) // gpus if visible else max(1, cores // 2)
-        if jobs == "auto" and not visible and self.places == 1:
+        if jobs == "auto" and not visible and self.places == 1 < cores:
             self.remark = (
                 f"one job at a time: launcher.jobs=auto counts two cores a job of {cores}; launcher.jobs=2 runs two"
             )
