@@ -5,20 +5,18 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 
 from sliceformer_lab.cli.command import Command
 from sliceformer_lab.config.compose import with_conf_folders
 from sliceformer_lab.config.plugins import package_folders
 from sliceformer_lab.config.schema import ConfigError, allowed_targets
-from sliceformer_lab.config.sweep_size import check_sweep_size
 from sliceformer_lab.runs.sweep import override_key
 from sliceformer_lab.runs.tuned import with_tuned
 
@@ -56,7 +54,6 @@ def open_arguments(command: Command, argv: Sequence[str]) -> Iterator[Arguments]
     """Parses arguments without program name and command word, and lets in what they allow. Raises ConfigError."""
     args = parse_arguments(argv)
     words = tuple(command.own_words(with_tuned(command.overrides(args.overrides))))
-    _check_sweep_size(words)
     flags = tuple(argument for argument in argv if argument not in (*args.overrides, *MULTIRUN))
     joined = Path(args.join) if args.join else None
     with _users_own(words, args.config_dir):
@@ -71,15 +68,6 @@ def check_given_once(overrides: Sequence[str]) -> None:
         if "=" in word and key in given:
             raise ConfigError(f"{key}: given twice, as {given[key]} and {word}; leave one out")
         given[key] = word
-
-
-def _check_sweep_size(words: Sequence[str]) -> None:
-    """Raises ConfigError for too many jobs, before anything lists them; other faults are found later."""
-    parsed = []
-    for word in words:
-        with suppress(HydraException):
-            parsed.append(OverridesParser.create().parse_override(word))
-    check_sweep_size(parsed)
 
 
 @contextmanager

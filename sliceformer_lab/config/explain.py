@@ -42,8 +42,8 @@ def explain(error: Exception, overrides: Sequence[str], config_name: str = "conf
         return f"{missing[1]}: a value is needed; write {missing[1]}=..."
     if isinstance(error, OverrideParseException):
         return f"{error.override}: {NOT_UNDERSTOOD}"
-    if ambiguous := re.match("Ambiguous value for argument '(.*)'", str(error)):
-        return f"{ambiguous[1]}: several values; add -m to run each of them, or write [...] for a list"
+    if swept := re.match("(?:Ambiguous value for argument|Sweep parameters) '(.*)'", str(error)):
+        return f"{swept[1]}: several values; add -m to run each of them, or write [...] for a list"
     try:
         jobs = split_jobs(OverridesParser.create().parse_overrides(list(overrides)))
         faults = [fault for job in jobs for fault in _list_faults(job, config_name)]

@@ -45,12 +45,12 @@ def alternatives(override: Override) -> list[str]:
     """The words that an override gives to jobs: one for each of its values. Raises ConfigError for an interval."""
     if not override.is_sweep_override():
         return [str(override.input_line)]
-    check_sweep_size([override])
     return [f"{override.get_key_element()}={value}" for value in values_of(override)]
 
 
 def values_of(override: Override) -> Iterator[str]:
-    """The values of an override as texts. Raises ConfigError for an interval."""
+    """The values of an override as texts. Raises ConfigError for an interval and for too many."""
+    check_sweep_size([override])
     if not override.is_sweep_override():
         yield override.get_value_element_as_str()
         return
