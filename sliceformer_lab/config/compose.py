@@ -121,14 +121,9 @@ def no_such_option(group: str, name: str, names: list[str]) -> str:
     return f"{group}={name}: there is no such option{hint}{listed}"
 
 
-def load_option(group: str, name: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """The node of one option, e.g. ('attention', 'csp', ['group_size=4']), as plain values.
-
-    Overrides are relative to the node, values in Hydra's grammar. A key that the option lacks is an error only when the
-    node is checked (`sliceformer_lab.config.schema.check_node`).
-    Raises ConfigError for an unknown option and for an override that is not key=value.
-    """
-    return deepcopy(_compose_group(group, name, tuple(overrides), conf_folders()))
+def load_option(group: str, name: str) -> dict[str, Any]:
+    """The node of one option, e.g. ('attention', 'csp'), as plain values. Raises ConfigError for an unknown option."""
+    return deepcopy(_compose_group(group, name, conf_folders()))
 
 
 def load_options(group: str) -> dict[str, dict[str, Any]]:
@@ -149,13 +144,13 @@ def load_options(group: str) -> dict[str, dict[str, Any]]:
 
 
 @cache  # composing takes as long as building a small model
-def _compose_group(group: str, name: str, overrides: tuple[str, ...], folders: tuple[Path, ...]) -> dict[str, Any]:
+def _compose_group(group: str, name: str, folders: tuple[Path, ...]) -> dict[str, Any]:
     del folders  # part of the cache's key: `search_path` reads the same ones
     names = option_names(group)
     if name not in names:
         raise ConfigError(no_such_option(group, name, names))
     try:
-        config = _compose_words([f"+{group}={name}", *(f"++{group}.{override}" for override in overrides)], None)
+        config = _compose_words([f"+{group}={name}"], None)
     except HydraException as error:
         raise ConfigError(f"{group}={name}: {str(error).splitlines()[0]}") from error
     return plain_values(config[group])

@@ -34,8 +34,8 @@ class Model(LightningModule):
     def __init__(self, attention: str = "mha", depth: int = DEPTH) -> None:
         super().__init__()
         torch.manual_seed(0)
-        encoder = load_option("encoder", "tiny", [f"dim={DIM}", f"depth={depth}", "num_heads=2", "dropout=0.2"])
-        block = load_option("block", "transformer", ["norm=batchnorm"])
+        encoder = load_option("encoder", "tiny") | {"dim": DIM, "depth": depth, "num_heads": 2, "dropout": 0.2}
+        block = load_option("block", "transformer") | {"norm": "batchnorm"}
         node = load_option("attention", attention)
         self.encoder = build_encoder(encoder, block, node, TOKENS, num_prefix=1, grid=GRID)
         self.head = nn.Linear(DIM, 2)

@@ -16,6 +16,7 @@ import pytest
 import torch
 from PIL import Image
 from support import task_modules
+from support.encoders import make_encoder
 from support.plans import run
 from support.runs import small_config
 from torch import nn
@@ -30,7 +31,6 @@ from sliceformer_lab.commands.inspect.show_spectrum import ShowSpectrum
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import compose_job, load_option
 from sliceformer_lab.data.base import DataModule
-from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.measures.capture import evaluation_mode, record_blocks
 from sliceformer_lab.measures.probe_record import FORMS, MEASURES, PLACES, ProbeRecord
@@ -162,14 +162,8 @@ def test_parts_are_switched_off_and_restored(study: Study) -> None:
 
 def random_nets(attention: str, depth: int = 12) -> list[float]:
     """Relative residual of 64 random tokens of 64 channels after each attention of a random net, in float64."""
-    torch.manual_seed(0)
-    words = ["dim=64", f"depth={depth}", "num_heads=1", "position=none"]
-    nodes = (
-        load_option("encoder", "tiny", words),
-        load_option("block", "transformer"),
-        load_option("attention", attention),
-    )
-    encoder = build_encoder(*nodes, 64).double().eval()
+    sizes = {"dim": 64, "depth": depth, "num_heads": 1, "position": "none"}
+    encoder = make_encoder(attention, encoder=sizes, max_len=64, kind="transformer").double().eval()
     for name, parameter in encoder.named_parameters():
         if "attention" in name and name.endswith("weight"):
             torch.nn.init.normal_(parameter, std=64**-0.5)
@@ -180,9 +174,8 @@ def random_nets(attention: str, depth: int = 12) -> list[float]:
 
 
 def test_without_other_parts_an_operator_keeps_the_biases_that_are_its_own() -> None:
-    words = ["dim=16", "depth=1", "num_heads=1", "position=none"]
-    nodes = load_option("encoder", "tiny", words), load_option("block", "transformer"), load_option("attention", "gmlp")
-    blocks = list(build_encoder(*nodes, 8).blocks)
+    sizes = {"dim": 16, "depth": 1, "num_heads": 1, "position": "none"}
+    blocks = list(make_encoder("gmlp", encoder=sizes, max_len=8, kind="transformer").blocks)
     for parameter in blocks[0].parameters():
         torch.nn.init.ones_(parameter)
     with only_parts(blocks, ALONE):
@@ -235,10 +228,8 @@ def test_residual_is_that_of_the_real_tokens_and_stays_below_the_bound(study: St
     ],
 )
 def test_the_theorems_bound_is_left_out_where_values_are_lost(attention: str, causal: bool, bounded: bool) -> None:
-    torch.manual_seed(0)
-    node, block = load_option("attention", attention), load_option("block", "transformer")
     model = nn.Module()
-    model.encoder = build_encoder(load_option("encoder", "tiny"), block, node, 12, causal=causal)
+    model.encoder = make_encoder(attention, max_len=12, kind="transformer", causal=causal)
     model.forward = model.encoder.forward
     group: Any = SimpleNamespace(batches=lambda *_: [torch.randn(1, 12, model.encoder.options.dim)])
     opened: Any = SimpleNamespace(model=model, source=None)

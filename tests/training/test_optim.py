@@ -145,11 +145,9 @@ STRIDE = 25
 
 def preset(name: str, *overrides: str) -> tuple[OptimOptions, list[float]]:
     """An option of conf/optim or a recipe with its attention, and its rate at every STRIDE-th of its steps."""
-    if "/" in name:
-        words = ["recipe=" + name.split()[0], f"attention={name.split()[1]}", *(f"optim.{word}" for word in overrides)]
-        recipe: OptimOptions = build_object(compose_job(words)["optim"], where="optim")
-    else:
-        recipe = build_object(load_option("optim", name, overrides), where="optim")
+    chosen = ["recipe=" + name.split()[0], f"attention={name.split()[1]}"] if "/" in name else [f"optim={name}"]
+    node = compose_job([*chosen, *(f"optim.{word}" for word in overrides)])["optim"]
+    recipe: OptimOptions = build_object(node, where="optim")
     factor = recipe.rate_factor(recipe.steps or 0)
     return recipe, [recipe.lr * factor(step) for step in range(0, recipe.steps or 0, STRIDE)]
 

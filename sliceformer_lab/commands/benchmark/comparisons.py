@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal
 
 from sliceformer_lab.attention.permutation import PermutationAttention
@@ -129,18 +128,13 @@ def variants(name: str, options: BenchmarkOptions) -> list[Variant]:
     names = sorted([*option_names("attention"), *PEERS])
     if name not in names:
         raise ConfigError(no_such_option("attentions", name, names))
-    node = _node_of(PEERS[name]) if name in PEERS else _load_attention(name)
+    node = _node_of(PEERS[name]) if name in PEERS else load_option("attention", name)
     kinds = [layer.target for layer in attention_nodes(node)]
     if options.padded and not all(kind.accepts_padding for kind in kinds):
         raise ConfigError(f"attentions: {name} accepts no padding; leave it out, or set padded=false")
     if not any(issubclass(kind, PermutationAttention) for kind in kinds):
         return [Variant(name, node=node)]
     return [Variant(name, way, node, backend=way) for way in _list_backends(options)]
-
-
-@cache  # composing is slow, and every length needs it
-def _load_attention(name: str) -> dict[str, Any]:
-    return load_option("attention", name)
 
 
 def _list_backends(options: BenchmarkOptions) -> list[str]:
