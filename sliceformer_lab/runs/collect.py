@@ -66,6 +66,11 @@ class RunRecord:
         """Start time as a string that sorts."""
         return str(self.summary.get("started") or "")
 
+    @property
+    def error(self) -> str:
+        """The first line of the error that ended it; '' without one."""
+        return str(self.summary.get("error") or "").partition("\n")[0]
+
     @cached_property
     def options(self) -> dict[str, Any]:
         """All options by their path, such as encoder.depth."""
@@ -172,7 +177,7 @@ def collect(folder: Path) -> Collection:
             sweeps.append(place)
         if SUMMARY in files:
             try:
-                found.runs.append(_read_run(place, name))
+                found.runs.append(read_run(place, name))
             except RunFolderError as error:
                 found.unreadable[name] = str(error)
         elif CONFIG in files or CHILD_CONFIG in files:
@@ -192,7 +197,8 @@ def walk_runs(folder: Path) -> Iterator[tuple[Path, set[str]]]:
         folders[:] = [] if is_run else sorted(name for name in folders if not name.startswith("."))
 
 
-def _read_run(folder: Path, name: str) -> RunRecord:
+def read_run(folder: Path, name: str) -> RunRecord:
+    """The run in a folder, which is called `name`. Raises RunFolderError."""
     content = read_summary(folder)
     if any(key not in content for key in REQUIRED):
         raise RunFolderError(f"{folder / SUMMARY} is not the summary of a run: it lacks {', '.join(REQUIRED)}")
@@ -200,6 +206,20 @@ def _read_run(folder: Path, name: str) -> RunRecord:
     if status == "running" and not is_held(folder):
         status = "killed"  # no process holds it, so its process ended without writing a status
     return RunRecord(folder, name, content, status)
+
+
+def known_run(folder: Path) -> RunRecord | None:
+    """The run in a folder; None if it was refused before it began, or cannot be read."""
+    try:
+        return read_run(folder, folder.name)
+    except RunFolderError:
+        return None
+
+
+def known_runs(folder: Path, prefix: str = "") -> list[RunRecord]:
+    """The runs in a folder whose names begin with `prefix`, sorted by them."""
+    found = (known_run(place) for place in sorted(folder.glob(f"{prefix}*")))
+    return [run for run in found if run is not None]
 
 
 def _add_missing(found: Collection, sweep: Path) -> None:

@@ -16,9 +16,9 @@ from sliceformer_lab.commands.compare.equal_time import Times
 from sliceformer_lab.commands.compare.examples import ExampleScores, paired_estimate
 from sliceformer_lab.commands.compare.reference_scores import mean_references, reference_scores
 from sliceformer_lab.commands.compare.search import Point
-from sliceformer_lab.commands.compare.trials_of_rows import Tuning, record_of
+from sliceformer_lab.commands.compare.trials_of_rows import Tuning
 from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, outcomes
-from sliceformer_lab.runs.collect import RunRecord, moment
+from sliceformer_lab.runs.collect import RunRecord, known_run, known_runs, moment
 from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.ledger import Evaluation, changed_options, read_ledger
 from sliceformer_lab.training.goal import Goal
@@ -97,8 +97,7 @@ class Comparison:
     @cached_property
     def commits(self) -> list[str]:
         """The versions of the code that the trials and the reporting runs are of."""
-        found = [run for place in sorted(self.folder.iterdir()) if (run := record_of(place)) is not None]
-        return sorted({str(run.summary.get("git_commit")) for run in found})
+        return sorted({str(run.summary.get("git_commit")) for run in known_runs(self.folder)})
 
     @cached_property
     def references(self) -> list[dict[str, Any]]:
@@ -150,7 +149,7 @@ class Comparison:
         runs, reasons = {}, []
         for seed in self.options.reporting_seeds:
             folder = self.folder / row.reporting(axis, point, seed).name
-            state, record = state_of(folder), record_of(folder)
+            state, record = state_of(folder), known_run(folder)
             if record is not None:
                 runs[seed] = record
             if state.status not in ("ok", "planned"):  # a row that is not compared was never started

@@ -13,10 +13,9 @@ from sliceformer_lab.commands.compare.compare_rows import ComparedRow
 from sliceformer_lab.commands.compare.examples import ExampleScores
 from sliceformer_lab.commands.compare.search import Point, Points, Trial, chosen_trial, to_digits
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.errors import DataError, RunFolderError
+from sliceformer_lab.errors import DataError
 from sliceformer_lab.measures.statistics import LEVEL, estimate_over_seeds
-from sliceformer_lab.runs.collect import RunRecord
-from sliceformer_lab.runs.folder import read_summary
+from sliceformer_lab.runs.collect import RunRecord, known_run, known_runs
 from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.sweep import PlannedJob
 from sliceformer_lab.runs.tuned import tuned_on
@@ -100,19 +99,9 @@ def tried_seeds(folder: Path, row: ComparedRow, point: Point) -> list[int]:
     return [*row.options.tuning_seeds, *([row.options.deciding_seed] if decided else [])]
 
 
-def record_of(folder: Path) -> RunRecord | None:
-    """The run in a folder; None if it was refused before it began."""
-    try:
-        summary = read_summary(folder)
-    except RunFolderError:
-        return None
-    return RunRecord(folder, folder.name, summary, str(summary["status"]))
-
-
 def data_of_runs(folder: Path, task: str) -> str | None:
     """What the runs in a folder have read, as `tuned_on` has it; None if none has finished."""
-    runs = (record_of(place) for place in sorted(folder.iterdir()))
-    found = [run.protocol["sha256"] for run in runs if run is not None and run.protocol]
+    found = [run.protocol["sha256"] for run in known_runs(folder) if run.protocol]
     return tuned_on(task, found[0]) if found else None
 
 
@@ -122,8 +111,7 @@ def check_one_data(folder: Path, prefix: str = "") -> None:
     Only runs whose names begin with `prefix` are read.
     """
     first: dict[tuple[Any, str], RunRecord] = {}
-    runs = [one for place in sorted(folder.glob(f"{prefix}*")) if (one := record_of(place)) is not None]
-    for run, split in product(runs, NAMES):
+    for run, split in product(known_runs(folder, prefix), NAMES):
         if (digest := run.split_digest(split)) is None:
             continue
         other = first.setdefault((run.unit[1], split), run)
@@ -156,7 +144,7 @@ def _has_learned(folder: Path, row: ComparedRow, trials: Sequence[Trial], wanted
         if not one.usable:
             continue
         jobs = [row.trial(one.point, seed) for seed in row.options.tuning_seeds]
-        runs = [run for job in jobs if (run := record_of(folder / job.name)) is not None and run.status == "ok"]
+        runs = [run for job in jobs if (run := known_run(folder / job.name)) is not None and run.status == "ok"]
         estimate = scores.above_constant(runs, f"val/{wanted.monitor}", wanted.sign, len(jobs))
         if estimate is None and chance is None:
             return True

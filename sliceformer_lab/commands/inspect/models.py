@@ -19,7 +19,7 @@ from sliceformer_lab.commands.inspect.inspect_options import Checkpoint, Inspect
 from sliceformer_lab.config.checked import RunPlan, check_config
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.errors import DataError, LabError
-from sliceformer_lab.runs.collect import Collection, RunRecord, collect
+from sliceformer_lab.runs.collect import Collection, collect
 from sliceformer_lab.runs.controls import controls, is_control
 from sliceformer_lab.runs.folder import known_summary, load_weights, read_config, scored_checkpoint
 from sliceformer_lab.runs.groups import Table, tables
@@ -200,7 +200,7 @@ def _list_sources(table: Table, named: set[Path], left_out: dict[str, str]) -> I
             left_out[str(run.folder)] = "another run has the same options and seed"
         for run in row.runs:
             if run.status != "ok" and run.folder not in named:
-                left_out[str(run.folder)] = _describe_status(run)
+                left_out[str(run.folder)] = f"its status is {run.status}{f': {run.error}' if run.error else ''}"
                 continue
             try:
                 yield Source(run.attention, row.label, check_config(read_config(run.folder)), run.folder)
@@ -210,11 +210,6 @@ def _list_sources(table: Table, named: set[Path], left_out: dict[str, str]) -> I
 
 def _format_reason(error: Exception) -> str:
     return str(error) if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
-
-
-def _describe_status(run: RunRecord) -> str:
-    error = str(run.summary.get("error") or "").splitlines()
-    return f"its status is {run.status}" + (f": {error[0]}" if error else "")
 
 
 def _build_group(table: Table, sources: Sequence[Source], options: InspectOptions) -> Group:

@@ -9,10 +9,10 @@ from pathlib import Path
 from statistics import fmean, median
 
 from sliceformer_lab.commands.compare.search import Point, Trial, chosen_trial
-from sliceformer_lab.commands.compare.trials_of_rows import record_of
 from sliceformer_lab.commands.map.cells import Cell, Floors
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.commands.map.rate_search import EARLY_SHARE, NUM_FINALISTS, SOLVED, next_trials, solving_trials
+from sliceformer_lab.runs.collect import known_run
 from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.sweep import PlannedJob
 
@@ -188,7 +188,7 @@ def _ended_runs(folder: Path, cell: Cell, rates: Iterable[float], seeds: Sequenc
 def _ended_run(folder: Path, cell: Cell, rate: float, seed: int) -> ProbeRun | None:
     """The run of a learning rate and a seed; None if it has not ended."""
     place = folder / cell.job(rate, seed).name
-    state, record = state_of(place), record_of(place)
+    state, record = state_of(place), known_run(place)
     if not state.is_final:
         return None
     value = record.metric(SCORE) if record is not None and seed in cell.options.reporting_seeds else state.value

@@ -232,8 +232,7 @@ def _list_remarks(row: Row, metric: str, chance: float | None) -> list[str]:
     lost: dict[str, list[RunRecord]] = defaultdict(list)
     for run in row.runs:
         if run.status != "ok":
-            error = str(run.summary.get("error") or "").partition("\n")[0]
-            lost[f"{run.status}{f' ({error})' if error else ''}"].append(run)
+            lost[f"{run.status}{f' ({run.error})' if run.error else ''}"].append(run)
         elif run.metric(metric) is None:
             lost[f"without {metric}"].append(run)
     notes = [

@@ -10,7 +10,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from sliceformer_lab.commands.report.lines import SAME_COST, Line, RelativeCost
+from sliceformer_lab.commands.report.lines import SAME_COST, Line
 from sliceformer_lab.commands.report.table_cells import (
     Section,
     all_cells,
@@ -18,7 +18,7 @@ from sliceformer_lab.commands.report.table_cells import (
     published_notes,
     references_in,
 )
-from sliceformer_lab.measures.statistics import MIN_CROSSED_SEEDS, Interval
+from sliceformer_lab.measures.statistics import MIN_CROSSED_SEEDS
 from sliceformer_lab.runs.collect import Collection, MissingRun
 from sliceformer_lab.runs.groups import Table, at_scale
 from sliceformer_lab.runs.plain_text import csv_cell, in_latex, in_markdown, markdown_table
@@ -111,8 +111,7 @@ def _without_result(table: Table, lines: Iterable[Line]) -> str:
     """A sentence on a table in which no run has finished: how its runs ended, and why."""
     runs = [run for line in lines for run in (*line.row.runs, *line.row.repeated)]
     ends = Counter(run.status for run in runs)
-    errors = Counter(str(run.summary.get("error") or "").partition("\n")[0] for run in runs)
-    del errors[""]
+    errors = Counter(run.error for run in runs if run.error)
     reasons = "; ".join(error if count == 1 else f"{count} x {error}" for error, count in errors.items())
     return f"{table.title} ({', '.join(f'{n} {status}' for status, n in ends.items())}){f': {reasons}' * bool(reasons)}"
 
@@ -170,7 +169,9 @@ def _list_notes(table: Table, lines: Iterable[Line]) -> list[str]:
 
 def _build_record(table: Table, line: Line) -> dict[str, Any]:
     """A line of the CSV file: column -> value."""
-    test, published = line.test, line.published
+    test, published, interval = line.test, line.published, line.interval
+    measured = {"parameters": line.parameters, "multiply_adds": line.multiply_adds, "samples_per_second": line.speed}
+    costs = {name: {"": cost.value, "_ratio": cost.ratio} for name, cost in measured.items()}
     span = published.span if published else None
     return {
         "table": table.title,
@@ -183,7 +184,9 @@ def _build_record(table: Table, line: Line) -> dict[str, Any]:
         "planned": line.planned,
         "statuses": "; ".join(f"{count} {status}" for status, count in line.statuses.items()),
         "mean": line.mean,
-        **_format_bounds(line.interval),
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
+        "interval": interval.how if interval else None,
         "mean_failures_at_chance": line.mean_with_failures,
         "against": test.against if test else None,
         "pairs": test.pairs if test else None,
@@ -192,9 +195,7 @@ def _build_record(table: Table, line: Line) -> dict[str, Any]:
         "p_holm": test.p if test else None,
         "verdict": test.verdict if test else None,
         "budget": line.budget,
-        **_cost_record("parameters", line.parameters),
-        **_cost_record("multiply_adds", line.multiply_adds),
-        **_cost_record("samples_per_second", line.speed),
+        **{f"{name}{end}": value for name, cost in costs.items() for end, value in cost.items()},
         "published": published.value if published else None,
         "published_low": span[0] if span else None,
         "published_high": span[1] if span else None,
@@ -204,12 +205,3 @@ def _build_record(table: Table, line: Line) -> dict[str, Any]:
         "notes": "; ".join(line.notes),
         "runs": "; ".join(run.name for run in line.row.runs),
     }
-
-
-def _cost_record(name: str, cost: RelativeCost) -> dict[str, float | None]:
-    return {name: cost.value, f"{name}_ratio": cost.ratio}
-
-
-def _format_bounds(interval: Interval | None) -> dict[str, float | str | None]:
-    low, high, how = (interval.low, interval.high, interval.how) if interval else (None, None, None)
-    return {"low": low, "high": high, "interval": how}
