@@ -9,7 +9,6 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from sliceformer_lab.attention import Attention
 from sliceformer_lab.attention.contract import CHECKS, broken_rule
 from sliceformer_lab.cli.console import table_console
 from sliceformer_lab.config.hybrid import attention_nodes
@@ -26,15 +25,13 @@ def check_contract(name: str, node: Mapping[str, Any]) -> None:
     faults = {YAML_RULE: f"it lacks {', '.join(missing)}" if missing else None}
     for check in CHECKS:
         faults[str(inspect.getdoc(check)).splitlines()[0]] = broken_rule(check, node)
-    table = Table("rule", "", title=f"{name}: {', '.join(map(_describe_class, kinds))}", title_justify="left")
+    classes = [
+        f"{k.__qualname__} in {inspect.getfile(k)}, {getattr(k, 'complexity', 'no complexity given')}" for k in kinds
+    ]
+    table = Table("rule", "", title=f"{name}: {', '.join(classes)}", title_justify="left")
     for rule, fault in faults.items():
         table.add_row(rule, "ok" if fault is None else Text(f"BROKEN: {fault}", style="red"))
     table_console(140).print(table)
     broken = sum(fault is not None for fault in faults.values())
     if broken:
         raise LabError(f"attention={name} breaks {broken} of {len(faults)} rules")
-
-
-def _describe_class(kind: type[Attention]) -> str:
-    """The class, its file, and its cost."""
-    return f"{kind.__qualname__} in {inspect.getfile(kind)}, {getattr(kind, 'complexity', 'no complexity given')}"

@@ -38,17 +38,14 @@ def _format_legend(found: Comparison) -> list[str]:
     """What the axis and the marks mean, in lines that fit below one panel or two."""
     subject = found.options.subject
     has_margin = any(one.margin for outcome in found.outcomes for one in outcome.findings.values())
+    points = ", points" if unit(found.metric) == "points" else ""
     parts = [
-        f"difference between {subject} and the row in test {found.goal.monitor}{_in_points(found.metric)}",
+        f"difference between {subject} and the row in test {found.goal.monitor}{points}",
         f"right of 0: {subject} is better",
         "dot: mean; line: 95 % over seeds and examples",
         f"small bars: single seeds{'; grey: margin of equivalence' if has_margin else ''}",
     ]
     return [f"{parts[0]}; {parts[1]}", f"{parts[2]}; {parts[3]}"] if len(found.results) > 1 else parts
-
-
-def _in_points(metric: str) -> str:
-    return ", points" if unit(metric) == "points" else ""
 
 
 def _draw_axis(axes: Axes, found: Comparison, axis: Axis) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from sliceformer_lab.commands.export.export_options import Format
 from sliceformer_lab.commands.export.program import Lengths, Written
-from sliceformer_lab.runs.plain_text import format_score
+from sliceformer_lab.runs.plain_text import format_score, markdown_table, one_line
 from sliceformer_lab.training.build import build_data
 from sliceformer_lab.training.saved.same_data import check_saved_encoder
 from sliceformer_lab.training.saved.saved_run import Run
@@ -57,7 +57,7 @@ def model_card(run: Run, form: Format, written: Written, copied: Sequence[str]) 
         "versions": ", ".join(f"{name} {number}" for name, number in summary["versions"].items()),
         "commit": summary.get("git_commit") or "unknown",
     }
-    metrics = [f"| {name} | {format_score(value)} |" for name, value in summary["metrics"].items()]
+    scores = [[name, format_score(value)] for name, value in summary["metrics"].items()]
     padding = f"; `lengths` ({batch},) int64 counts the real tokens, padding follows them" if spec.ragged else ""
     batches = "Inputs come one at a time" if batch == "1" else "The batch size may vary"
     lines = [
@@ -65,13 +65,9 @@ def model_card(run: Run, form: Format, written: Written, copied: Sequence[str]) 
         "",
         f"Exported by sliceformer_lab as {form}.",
         "",
-        "| | |",
-        "|---|---|",
-        *(f"| {name} | {_format_cell(value)} |" for name, value in facts.items()),
+        markdown_table(["", ""], *([name, one_line(value).replace("|", r"\|")] for name, value in facts.items())),
         "",
-        "| metric of the scored epoch | |",
-        "|---|---|",
-        *metrics,
+        markdown_table(["metric of the scored epoch", ""], *scores),
         "",
         "## Use",
         "",
@@ -109,7 +105,3 @@ def _rule_of_inputs(run: Run, longest: int) -> list[str]:
 def _with_options(name: str, options: dict[str, Any]) -> str:
     words = ", ".join(f"{key}={value}" for key, value in options.items() if value is not None)
     return f"{name} ({words})" if name and words else name or words
-
-
-def _format_cell(value: object) -> str:
-    return str(value).replace("|", r"\|").replace("\n", " ")

@@ -26,7 +26,6 @@ REFUSED = {
     "mode": "each run is new; leave it out",
     "score_test": "runs that choose a rate never score the test set, reporting runs always; leave it out",
     "optim.lr": "the map chooses it; give rates=[...]",
-    "edge_rate": "it is one of the rates now, tried if its neighbour is the best; give rates=[...]",
     "optim.stop_at": "the map counts the steps to .99; leave it out",
 }
 

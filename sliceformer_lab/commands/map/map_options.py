@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from sliceformer_lab.commands.compare.compare_options import FIRST_SEED, SearchOptions
 from sliceformer_lab.config.option_types import Count, Name, Positive, Seed, check_lists
 
 ProbeName = Literal["count", "recall", "back", "back_far", "rank", "select", "hist", "words"]
+PROBES: tuple[ProbeName, ...] = get_args(ProbeName)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +17,7 @@ class MapOptions(SearchOptions):
     """The options of `conf/map.yaml`. Raises ValueError for lists that are empty or name something twice."""
 
     attentions: tuple[Name, ...] = ("mha", "csp", "csp_shift_only", "sliceformer", "random_permutation", "identity")
-    probes: tuple[ProbeName, ...] = ("count", "recall", "back", "back_far", "rank", "select", "hist", "words")
+    probes: tuple[ProbeName, ...] = PROBES
     rates: tuple[Positive, ...] = (3e-3, 1e-2, 1e-3, 3e-2)
     seed: Seed = 0
     seeds: Count = 3

@@ -40,23 +40,25 @@ PROGRAM = "python -m sliceformer_lab"
 # of a summary, shown next to the options
 FACTS = ("task", "attention", "recipe", "seed", "git_commit", "versions", "machine", "protocol")
 COST_COLUMNS = {"parameters": "parameters", "multiply-adds": "multiply_adds", "samples/s": "speed"}  # of a Line
-PICTURES = (".png", ".pdf")
 
 
 def page(found: Collection, sections: Sequence[Section], plots: Sequence[Figure], pictures: Sequence[Path] = ()) -> str:
     """The whole HTML file. `pictures` are the files of the figures, relative to it."""
-    content = page_content(found, sections, plots, pictures)
-    parts = {
-        "title": escape(heading(found)),
-        "style": _read_resource("page.css"),
-        "content": _in_a_script(json.dumps(content, ensure_ascii=False, allow_nan=False, default=str)),
-        "script": _read_resource("page.js"),
-    }
-    return re.sub(r"\{\{ (\w+) \}\}", lambda place: parts[place[1]], _read_resource("template.html"))
+    folder = files(__package__).joinpath("page")
+    template, style, script = (
+        folder.joinpath(name).read_text(encoding="utf-8") for name in ("template.html", "page.css", "page.js")
+    )
+    content = json.dumps(
+        _describe_page(found, sections, plots, pictures), ensure_ascii=False, allow_nan=False, default=str
+    )
+    for letter, code in {"<": r"\u003c", ">": r"\u003e", "&": r"\u0026"}.items():  # which could end its element
+        content = content.replace(letter, code)
+    parts = {"title": escape(heading(found)), "style": style, "content": content, "script": script}
+    return re.sub(r"\{\{ (\w+) \}\}", lambda place: parts[place[1]], template)
 
 
-def page_content(
-    found: Collection, sections: Sequence[Section], plots: Sequence[Figure], pictures: Sequence[Path] = ()
+def _describe_page(
+    found: Collection, sections: Sequence[Section], plots: Sequence[Figure], pictures: Sequence[Path]
 ) -> dict[str, Any]:
     """The content of the page as plain values. A run is referred to by its index in `runs`."""
     numbers = {run.folder: number for number, run in enumerate(found.runs)}
@@ -130,7 +132,7 @@ def _build_reference(remark: str, texts: list[str]) -> dict[str, Any]:
 
 
 def _build_run(run: RunRecord, metrics: Mapping[Path, str]) -> dict[str, Any]:
-    metric = metrics[run.folder]
+    metric, command = metrics[run.folder], run.summary.get("command")
     return {
         "name": run.name,
         "attention": run.attention,
@@ -139,7 +141,7 @@ def _build_run(run: RunRecord, metrics: Mapping[Path, str]) -> dict[str, Any]:
         "result": format_value(run.metric(metric), metric),
         "cells": list(_run_cells(run, metrics).values()),
         "error": str(run.summary.get("error") or "") if run.status != "ok" else "",
-        "command": _repeat_command(run),
+        "command": "" if command is None else shlex.join([*PROGRAM.split(), *command]),
     }
 
 
@@ -163,12 +165,6 @@ def _run_cells(run: RunRecord, metrics: Mapping[Path, str]) -> dict[str, str]:
         "commit": run.summary.get("git_commit"),
     }
     return {name: "" if value is None else str(value) for name, value in known.items()}
-
-
-def _repeat_command(run: RunRecord) -> str:
-    """The command that repeats a run."""
-    words = run.summary.get("command")
-    return shlex.join([*PROGRAM.split(), *map(str, words)]) if isinstance(words, list) else ""
 
 
 def _format_facts(run: RunRecord) -> dict[str, str]:
@@ -195,15 +191,6 @@ def _compress_facts(found: Sequence[Mapping[str, str]]) -> dict[str, Any]:
 
 
 def _build_figure(figure: Figure, pictures: Sequence[Path]) -> dict[str, Any]:
-    files = [path.as_posix() for path in pictures if path.stem == figure.name and path.suffix in PICTURES]
+    paths = [path.as_posix() for path in pictures if path.stem == figure.name]
     texts = {name: getattr(figure, name) for name in ("name", "title", "caption", "alt", "table")}
-    return texts | {"panels": svg_panels(figure), "legend": svg_legend(figure), "pictures": files}
-
-
-def _in_a_script(text: str) -> str:
-    """JSON text that cannot end its <script> element."""
-    return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
-
-
-def _read_resource(name: str) -> str:
-    return files(__package__).joinpath("page", name).read_text(encoding="utf-8")
+    return texts | {"panels": svg_panels(figure), "legend": svg_legend(figure), "pictures": paths}

@@ -72,9 +72,10 @@ def _read_answers(run: RunRecord, tests: dict[str, Details], each: int) -> Detai
     ids, targets, outputs = (words[part] for part in ("ids", "targets", "logits"))
     order = np.argsort(ids, kind="stable")
     ids, targets, outputs = ids[order], targets[order], outputs[order]
+    are_labels = np.isin(targets[np.isfinite(targets)], (0, 1)).all()
     if targets.ndim == 1 and targets.dtype.kind in "iu" and outputs.ndim == 2:
         kind, answers = "classes", outputs.argmax(axis=1)
-    elif targets.ndim == 2 and targets.shape == outputs.shape and outputs.shape[1] == 1 and not _are_labels(targets):
+    elif targets.ndim == 2 and targets.shape == outputs.shape and outputs.shape[1] == 1 and not are_labels:
         kind, targets, answers = "numbers", targets[:, 0], outputs[:, 0]
     else:
         return {}
@@ -92,11 +93,6 @@ def _read_answers(run: RunRecord, tests: dict[str, Details], each: int) -> Detai
             "places": None if places is None else [str(place) for place in places[order][kept]],
         }
     return {"test": list(tests).index(digest), "answers": _round_values(answers[kept])}
-
-
-def _are_labels(targets: NDArray[Any]) -> bool:
-    """Whether all known targets are 0 or 1."""
-    return bool(np.isin(targets[np.isfinite(targets)], (0, 1)).all())
 
 
 def _round_values(values: NDArray[Any]) -> list[int] | list[float | None]:

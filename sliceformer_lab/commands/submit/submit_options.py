@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sliceformer_lab.commands.map.map_options import ProbeName
+from sliceformer_lab.commands.map.map_options import PROBES, ProbeName
 from sliceformer_lab.config.option_types import Count, Name, check_lists
 
 
@@ -14,7 +14,7 @@ class SubmitOptions:
     """The options of `conf/submit.yaml`. Raises ValueError for lists that are empty or name something twice."""
 
     subject: Name
-    probes: tuple[ProbeName, ...] = ("count", "recall", "back", "back_far", "rank", "select", "hist", "words")
+    probes: tuple[ProbeName, ...] = PROBES
     level: Literal["easy", "standard", "hard"] = "standard"
     seeds: Count = 3
     sizes: tuple[Count, ...] = (256, 1024, 4096)

@@ -73,7 +73,10 @@ def swap_and_heal(
                 console.print(f"control {name}")
                 saved = _read_state(work.folder, known)
             work.heal(saved)
-        verdict = None if task is None else _judge_swap(task, works, len(chosen))
+        verdict = None
+        if task is not None:
+            correct = {name: work.correct for name, work in works.items()}
+            verdict = SwapVerdict(task.correct(opened.model), correct, task.num_training, len(chosen))
         note = {"name": subject, "layers": chosen, "keep_qk": options.keep_qk, "overrides": dict(rows[subject])}
         code = opened.save(students[subject], output, note)
         write_report(output, works[subject].report(subject, depth, code), verdict)
@@ -82,11 +85,6 @@ def swap_and_heal(
     console.print(f"agreement with the original and errors by layer: {output / 'report.md'}")
     if verdict is not None:
         console.print(verdict_sentence(verdict).replace("**", "").replace("`", ""))
-
-
-def _judge_swap(task: LabelledTask, works: Mapping[str, _Work], num_layers: int) -> SwapVerdict:
-    rows = {name: work.correct for name, work in works.items()}
-    return SwapVerdict(task.correct(task.opened.model), rows, task.num_training, num_layers)
 
 
 def _swap_attention(

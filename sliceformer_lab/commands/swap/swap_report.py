@@ -101,8 +101,8 @@ def _format_page(report: SwapReport, verdict: SwapVerdict | None) -> str:
                 title,
                 f"{one.final_error:.3f}",
                 f"{one.cosine:.3f}",
-                _format_share(one.same_class),
-                _format_seconds(report.seconds, stage),
+                "–" if one.same_class is None else f"{100 * one.same_class:.1f} %",
+                f"{report.seconds[stage]:.0f}" if stage in report.seconds else "–",
             ]
             for stage, title in TITLES.items()
             for one in [report.fidelity[stage]]
@@ -129,11 +129,3 @@ The held-out inputs took the original {last.times[0]:.2f} s and the healed model
 {report.code}
 ```
 """
-
-
-def _format_share(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f} %"
-
-
-def _format_seconds(seconds: Mapping[str, float], stage: str) -> str:
-    return f"{seconds[stage]:.0f}" if stage in seconds else "–"

@@ -26,7 +26,7 @@ from sliceformer_lab.cli.jobs import command_options
 from sliceformer_lab.config.schema import allowed_too
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.files import write_text
-from sliceformer_lab.runs.job_state import JOB, JobState, state_of, try_again, working_process
+from sliceformer_lab.runs.job_state import JOB, state_of, try_again, working_process
 from sliceformer_lab.runs.plain_text import PlainConsole, one_line
 from sliceformer_lab.runs.sweep import SWEEP, Sweep, quote_path, read_sweep
 from sliceformer_lab.sweeps.queue import CANCELLED, SERIAL
@@ -57,7 +57,9 @@ def show(sweep: Sweep) -> None:
         counts[word] += 1
         value = "" if state.value is None else f"{state.value:.4f}"
         seconds = "" if state.seconds is None else f"{state.seconds:.0f} s"
-        where = f"Slurm {number}" if number in known else _place_of(state)
+        record = state.record or {}
+        here = f"{record.get('host')}, process {record.get('pid')}" if state.status == "running" else ""
+        where = f"Slurm {number}" if number in known else here
         table.add_row(job.name, Text(word, COLORS.get(word, "default")), value, seconds, where, state.error)
     table_console(160).print(table)
     summed = ", ".join(f"{number} {word}" for word, number in counts.most_common())
@@ -120,11 +122,6 @@ def retry(sweep: Sweep) -> None:
     )
     if answer.returncode:
         raise LabError(f"jobs in {sweep.folder} did not finish; see `sweep status`")
-
-
-def _place_of(state: JobState) -> str:
-    record = state.record or {}
-    return f"{record.get('host')}, process {record.get('pid')}" if state.status == "running" else ""
 
 
 def job(cfg: DictConfig, folder: Path) -> None:

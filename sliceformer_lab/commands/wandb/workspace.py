@@ -54,13 +54,21 @@ def sections(runs: LoggedRuns) -> dict[str, list[PanelTypes]]:
     return {
         "Metric by attention": [
             wr.MediaBrowser(title="Results with intervals", media_keys=RESULTS, layout=wr.Layout(w=24)),
-            _plot_bars(metric),
+            wr.BarPlot(
+                title=f"{metric} by attention",
+                metrics=[wr.SummaryMetric(metric)],
+                groupby=wr.Config(ATTENTION),
+                groupby_aggfunc="mean",
+                groupby_rangefunc="stddev",
+            ),
             wr.MarkdownPanel(markdown=NOTE),
             wr.WeavePanelSummaryTable(table_name=ROWS, layout=wr.Layout(w=24)),
             wr.WeavePanelSummaryTable(table_name=JOBS, layout=wr.Layout(w=24)),
         ],
         "Metric against cost": [
-            _plot_scatter(key, label, metric)
+            wr.ScatterPlot(
+                title=f"{metric} against {label}", x=wr.SummaryMetric(key), y=wr.SummaryMetric(metric), log_x=True
+            )
             for key, label in {
                 "samples_per_second": "training, samples/s",
                 "peak_memory_gb": "peak memory, GB",
@@ -97,24 +105,6 @@ def sections(runs: LoggedRuns) -> dict[str, list[PanelTypes]]:
             wr.RunComparer(diff_only="split", layout=wr.Layout(w=24)),
         ],
     }
-
-
-def _plot_bars(key: str) -> wr.BarPlot:
-    """A key of the summaries by attention."""
-    return wr.BarPlot(
-        title=f"{key} by attention",
-        metrics=[wr.SummaryMetric(key)],
-        groupby=wr.Config(ATTENTION),
-        groupby_aggfunc="mean",
-        groupby_rangefunc="stddev",
-    )
-
-
-def _plot_scatter(key: str, label: str, metric: str) -> wr.ScatterPlot:
-    """The metric against a cost, with a point for each run."""
-    return wr.ScatterPlot(
-        title=f"{metric} against {label}", x=wr.SummaryMetric(key), y=wr.SummaryMetric(metric), log_x=True
-    )
 
 
 def _plot_curve(key: str, title: str, axis: str) -> wr.LinePlot:
