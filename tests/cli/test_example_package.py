@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -58,45 +59,45 @@ def test_installed_example_trains_resumes_opens_reports_and_keeps_the_contract(s
     assert [line for line in lines if line.split()[:1] == ["neighbours"]], "--help lists it"
 
 
-def test_a_plugin_that_is_not_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = plugins()
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Installs a plugin whose entry point names this package, in place of the one before."""
     info = tmp_path / "theirs-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "their_code").mkdir()
-    for package, reason in {"their_code": "has no folder conf", "no_code": "is no package", "a b": "is no"}.items():
+
+    def call(package: str) -> None:
         (info / "entry_points.txt").write_text(f"[sliceformer_lab.plugins]\nmine = {package}\n")
         plugins.cache_clear()
-        with pytest.raises(ConfigError, match=f'the installed plugin mine = "{package}" {reason}'):
-            option_names("attention")
+
+    yield call
     monkeypatch.undo()
     plugins.cache_clear()
-    assert plugins() == before
+
+
+def test_a_plugin_that_is_not_one_is_named(tmp_path: Path, install: Callable[[str], None]) -> None:
+    (tmp_path / "their_code").mkdir()
+    for package, reason in {"their_code": "has no folder conf", "no_code": "is no package", "a b": "is no"}.items():
+        install(package)
+        with pytest.raises(ConfigError, match=f'the installed plugin mine = "{package}" {reason}'):
+            option_names("attention")
 
 
 def test_a_sweep_with_edited_code_or_options_of_a_plugin_is_another_sweep(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, install: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    info, code = tmp_path / "theirs-1.dist-info", tmp_path / "their_code"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[sliceformer_lab.plugins]\nmine = their_code\n")
+    code = tmp_path / "their_code"
     option, module = code / "conf" / "attention" / "theirs.yaml", code / "__init__.py"
     option.parent.mkdir(parents=True)
     option.write_text("_target_: their_code.Theirs\n")
     module.write_text("one = 1\n")
-    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
-    plugins.cache_clear()
-    try:
-        with open_arguments(train_command(), ["-m", "attention=theirs", "seed=0,1"]) as arguments:
-            folders = []
-            for file in (None, option, module):
-                if file is not None:
-                    file.write_text(file.read_text() + "# edited\n")
-                folders.append(plan.folder if (plan := planned_sweep(arguments)) else None)
-    finally:
-        monkeypatch.undo()
-        plugins.cache_clear()
+    install("their_code")
+    with open_arguments(train_command(), ["-m", "attention=theirs", "seed=0,1"]) as arguments:
+        folders = []
+        for file in (None, option, module):
+            if file is not None:
+                file.write_text(file.read_text() + "# edited\n")
+            folders.append(plan.folder if (plan := planned_sweep(arguments)) else None)
     assert None not in folders and len({*folders}) == 3

@@ -201,17 +201,6 @@ def test_a_reporting_run_that_diverges_counts_as_chance_and_its_probe_as_not_sol
     assert "| csp | .349 [.031, .985] (2 diverged) |" in text
 
 
-def test_a_failed_run_is_named_and_waits_for_retry(tmp_path: Path) -> None:
-    launcher = WrittenRuns(lambda words: -1 if words["attention"] == "csp" else 0.03)
-    with pytest.raises(LabError, match=r"1 of 2 runs of this map failed.*its process died twice.*retry=true"):
-        draw(tmp_path, launcher)
-    assert launcher.done.count("recall-csp-lr0.003-trial0") == 2
-    with pytest.raises(LabError, match=r"1 of 2 runs of this map failed"):  # it is neither a score nor chance
-        draw(tmp_path, WrittenRuns(rising))
-    csp, identity = draw(tmp_path, WrittenRuns(rising), retry=True)
-    assert csp["tuning"][0]["status"] == "ok" and csp["score"] is not None and identity["score"] is not None
-
-
 def test_a_run_that_is_stopped_twice_ends_as_stopped_and_the_same_command_goes_on(tmp_path: Path) -> None:
     launcher = WrittenRuns(lambda words: -2 if words["attention"] == "csp" else 0.03)
     with pytest.raises(LabError, match=r"1 of 2 jobs in .* were stopped or not run.*\(interrupted\); the same command"):

@@ -306,13 +306,6 @@ def test_a_difference_on_the_same_examples_has_a_variance_over_these_too(tmp_pat
     assert 0.05 < test.p < 0.2  # over seeds alone it would be 0
 
 
-def test_the_page_says_what_the_p_of_three_or_four_seeds_can_show(tmp_path: Path) -> None:
-    write_runs(tmp_path, "csp", 0.90, 0.91, 0.92)
-    page = text(tmp_path)
-    assert "With fewer than 5 seeds `p` is the larger one of that test and of the test over seeds alone" in page
-    assert "A large `p` never shows that two rows are equal." in page
-
-
 def test_pairs_need_equal_seeds_and_splits(tmp_path: Path) -> None:
     write_runs(tmp_path, "mha", 0.9, 0.8)
     write_run(tmp_path / "a", "csp", seed=0, accuracy=0.95)

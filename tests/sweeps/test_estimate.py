@@ -20,12 +20,6 @@ from sliceformer_lab.sweeps.preview import preview
 from sliceformer_lab.sweeps.serial_jobs import Serial
 
 
-@pytest.fixture(autouse=True)
-def light(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No libraries are imported first: the measurements below need none."""
-    monkeypatch.setattr("sliceformer_lab.sweeps.fork_server.LIBRARIES", ())
-
-
 def jobs(*lines: str) -> list[PlannedJob]:
     return [PlannedJob(str(number), tuple(line.split())) for number, line in enumerate(lines)]
 

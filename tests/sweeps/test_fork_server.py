@@ -7,7 +7,6 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-import pytest
 from support.other_process import wait_for
 
 from sliceformer_lab.data.parallel import in_order
@@ -15,8 +14,7 @@ from sliceformer_lab.runs.processes import process_start
 from sliceformer_lab.sweeps.fork_server import begin_job, fork_server
 
 
-def test_a_killed_job_leaves_no_process_that_prepares_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sliceformer_lab.sweeps.fork_server.LIBRARIES", ())
+def test_a_killed_job_leaves_no_process_that_prepares_data(tmp_path: Path) -> None:
     context = fork_server([])
     lifeline, held_here = context.Pipe(duplex=False)
     job = context.Process(target=prepare_for_long, args=(tmp_path, lifeline))

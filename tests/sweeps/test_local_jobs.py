@@ -27,12 +27,6 @@ from sliceformer_lab.sweeps.serial_jobs import Serial
 from sliceformer_lab.training.processes.signals import signals_as_errors
 
 
-@pytest.fixture(autouse=True)
-def light(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No libraries are imported first: fake jobs need none."""
-    monkeypatch.setattr("sliceformer_lab.sweeps.fork_server.LIBRARIES", ())
-
-
 def test_jobs_end_as_they_would_alone_whatever_happens_to_the_others(tmp_path: Path) -> None:
     ends = ("ok", "killed", "failed", "ok", "diverged", "ok")
     sweep = sweep_of(tmp_path / "sweep", *(f"end={end}" for end in ends))
