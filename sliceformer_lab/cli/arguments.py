@@ -11,10 +11,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-
 from sliceformer_lab.cli.command import Command
 from sliceformer_lab.config.compose import with_conf_folders
+from sliceformer_lab.config.explain import parse_word
 from sliceformer_lab.config.plugins import package_folders
 from sliceformer_lab.config.schema import ConfigError, allowed_targets
 from sliceformer_lab.runs.sweep import override_key
@@ -91,7 +90,7 @@ def _users_own(words: Sequence[str], config_dir: str | None) -> Iterator[None]:
 
 def _parse_value(word: str) -> Any:
     """The value of an override. Raises ConfigError for a sweep over several."""
-    override = OverridesParser.create().parse_override(word)
+    override = parse_word(word)
     if override.is_sweep_override():
         raise ConfigError(f"{word}: cannot be swept; write [...] for a list")
     return override.value()

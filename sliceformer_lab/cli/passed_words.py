@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
-from hydra.errors import HydraException
 
 from sliceformer_lab.config.compose import preset_root
-from sliceformer_lab.config.explain import NOT_UNDERSTOOD
+from sliceformer_lab.config.explain import parse_word
 from sliceformer_lab.config.schema import ConfigError, nearest
 from sliceformer_lab.runs.sweep import override_key
 
@@ -57,9 +55,5 @@ def _check_option(word: str, key: str, known: list[str], refused: Mapping[str, s
     root = key.partition(".")[0].partition("@")[0]
     if not word.startswith(("+", "~")) and "=" in word and root not in known:
         raise ConfigError(f"{key}: there is no such key{nearest(root, known)}")
-    try:
-        swept = OverridesParser.create().parse_override(word).is_sweep_override()
-    except HydraException as error:
-        raise ConfigError(f"{word}: {NOT_UNDERSTOOD}") from error
-    if swept:
+    if parse_word(word).is_sweep_override():
         raise ConfigError(f"{word}: several values, but only {compared} are compared; give one, or [...] for a list")

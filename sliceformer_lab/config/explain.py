@@ -31,6 +31,15 @@ def job_config(words: Sequence[str]) -> dict[str, Any]:
         raise ConfigError(explain(error, words)) from error
 
 
+def parse_word(word: str) -> Override:
+    """A word of a command line as Hydra reads it. Raises ConfigError."""
+    try:
+        return OverridesParser.create().parse_override(word)
+    except HydraException as error:
+        fault = str(error).splitlines()[0]
+        raise ConfigError(f"{word}: {fault if 'while evaluating' in fault else NOT_UNDERSTOOD}") from error
+
+
 def explain(error: Exception, overrides: Sequence[str], config_name: str = "config") -> str:
     """The sentence for an error raised while composing `overrides`."""
     ours = _lab_error(error)

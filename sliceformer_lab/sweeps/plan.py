@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from sliceformer_lab.config.compose import compose_root
-from sliceformer_lab.config.explain import explain
+from sliceformer_lab.config.explain import explain, parse_word
 from sliceformer_lab.config.hydra_node import check_hydra_node, check_hydra_words
 from sliceformer_lab.config.plain_checks import own_paths
 from sliceformer_lab.config.schema import ConfigError
@@ -69,7 +68,7 @@ def plan_sweep(words: Sequence[str], multirun: bool) -> SweepPlan | None:
     zips, skips = _split_words(words, ZIP), _split_words(words, SKIP)
     words = [word for word in words if not word.startswith((ZIP, SKIP))]
     check_hydra_words(words)
-    parsed = [_parse_word(word) for word in words]
+    parsed = [parse_word(word) for word in words]
     of_root = [word for word in words if override_key(word).split(".")[0].split("/")[0] in OF_ROOT]
     root = _compose_words(of_root)
     choices, node = root["hydra"]["runtime"]["choices"], _sweep_node(root)
@@ -106,15 +105,6 @@ def _split_words(words: Sequence[str], kind: str) -> list[str]:
     if still_open := [word for word in found if not word.endswith(")")]:
         raise ConfigError(f"{still_open[0]}: the bracket is not closed; quote the whole word: '{kind}...)'")
     return [word[len(kind) : -1] for word in found]
-
-
-def _parse_word(word: str) -> Override:
-    try:
-        return OverridesParser.create().parse_override(word)
-    except HydraException as error:
-        understood = "=" in word or word.startswith("~")
-        fault = explain(error, [word]) if understood else f"{word}: not understood; write KEY=VALUE"
-        raise ConfigError(fault) from error
 
 
 def _compose_words(words: Sequence[str]) -> dict[str, Any]:
@@ -178,7 +168,7 @@ def _combine_words(
         given = [override for override in given if override.key_or_group not in SELECTS_ROWS]
     elif twice := sorted(in_zips & keys):
         raise ConfigError(f"{twice[0]}: given inside and outside zip(...); leave one out")
-    of_study = [_parse_word(f"{key}={value}") for key, value in swept.items() if key not in keys | in_zips]
+    of_study = [parse_word(f"{key}={value}") for key, value in swept.items() if key not in keys | in_zips]
     check_sweep_size([*of_study, *given], math.prod(map(len, factors)))
     factors += [[[word] for word in alternatives(override)] for override in [*of_study, *given]]
     jobs = [tuple(word for words in job for word in words) for job in itertools.product(*factors)]
@@ -194,7 +184,7 @@ def _parse_zip(content: str) -> list[list[str]]:
         key, _, values = word.partition("=")
         if not (values.startswith("[") and values.endswith("]") and values[1:-1].strip()):
             raise ConfigError(f"zip({content}): {word} should be KEY=[VALUE,VALUE]")
-        columns.append(alternatives(_parse_word(f"{key}={values[1:-1]}")))
+        columns.append(alternatives(parse_word(f"{key}={values[1:-1]}")))
     if len({len(column) for column in columns}) != 1:
         sizes = " and ".join(str(len(column)) for column in columns)
         raise ConfigError(f"zip({content}): lists of {sizes} values; give lists of one length")
@@ -210,7 +200,7 @@ def _without_skipped(
     """
     wanted = {}
     for rule in rules:
-        parsed = [_parse_word(word) for word in _comma_separated(rule)]
+        parsed = [parse_word(word) for word in _comma_separated(rule)]
         values = {o.key_or_group: o.value() for o in parsed if not o.is_sweep_override()}
         if len(values) < len(parsed) or not parsed:
             raise ConfigError(f"skip({rule}): should be KEY=VALUE or KEY=[VALUE,VALUE], separated by commas")
@@ -219,7 +209,7 @@ def _without_skipped(
         }
     kept, skipped = [], Counter(dict.fromkeys(wanted, 0))
     for words in jobs:
-        own = {o.key_or_group: str(o.value()) for o in map(_parse_word, words)}
+        own = {o.key_or_group: str(o.value()) for o in map(parse_word, words)}
         meant = [rule for rule, keys in wanted.items() if all(own.get(key) in keys[key] for key in keys)]
         if meant:
             skipped[meant[0]] += 1

@@ -113,6 +113,8 @@ def test_a_study_names_its_folder_and_the_command_line_replaces_what_it_sweeps(p
         "seed=0,1 skip(seed=2)": "skip(seed=2): no job of this sweep has these options",
         "seed=0,1 skip(seed=[0,1])": "skip leaves no job",
         "seed=0,1 skip(seed)": "seed: not understood; write KEY=VALUE",
+        "seed=0,1 encoder.dim=[": "encoder.dim=[: not understood; write KEY=VALUE",
+        "seed=range(a,b)": "seed=range(a,b): TypeError while evaluating",
         "optim.lr=interval(0,1)": "has no values one by one",
         "seed=0,1 resume=there": "resume and mode belong to one run; the same command continues a sweep",
         "launcher=slrum": "launcher=slrum: there is no such option; did you mean slurm?",
