@@ -300,9 +300,9 @@ def _check_identity(checkpoint: Mapping[str, Any], file: Path) -> None:
             f"{file} is the checkpoint of another run: its {name} is {theirs.get(name)}, and {folder / CONFIG} has "
             f"{ours.get(name)}; put the run's own checkpoint back"
         )
-    summary, trained = known_summary(folder), _data_in(checkpoint).get("digests")
+    summary, trained = known_summary(folder), _data_in(checkpoint).get("digests", {}).get("train")
     accepted = any("changed_data" in start for start in summary.get("starts", []))
-    if trained and not accepted and summary.get("digests") not in (None, {}, trained):
+    if trained and not accepted and summary.get("digests", {}).get("train", trained) != trained:
         raise RunFolderError(
             f"{file} is the checkpoint of another run: it was trained on other data than {folder / SUMMARY} records; "
             "put the run's own checkpoint back"

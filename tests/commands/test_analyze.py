@@ -36,7 +36,7 @@ from sliceformer_lab.measures.capture import evaluation_mode, record_blocks
 from sliceformer_lab.measures.probe_record import FORMS, MEASURES, PLACES, ProbeRecord
 from sliceformer_lab.measures.residual import relative_residual
 from sliceformer_lab.runs.controls import controls
-from sliceformer_lab.runs.folder import CONFIG, SUMMARY, read_summary
+from sliceformer_lab.runs.folder import CONFIG, IDENTITY, SUMMARY, read_checkpoint, read_summary
 from sliceformer_lab.training.saved.saved_run import load_run
 
 SAMPLES = 6
@@ -344,7 +344,7 @@ def test_the_command_writes_tables_and_pictures_and_names_what_it_left_out(
         "other_version": "there is no such option",
         "no_data": "cannot be loaded",
         "no_weights": "no checkpoints/best.ckpt",
-        "other_model": "belongs to another model",
+        "other_model": "is the checkpoint of another run",
     }
     assert made_from["left_out"].keys() == {str(folder / name) for name in expected}
     for name, why in expected.items():
@@ -396,6 +396,10 @@ def test_a_run_of_another_split_is_not_measured_on_other_data_than_its_own(runs:
         shutil.copytree(runs / name, tmp_path / name)
     for file, text in ((CONFIG, "split_seed: 0"), (SUMMARY, '"split_seed": 0')):
         change(tmp_path / "m1", file, text, text.replace("0", "7"))
+    checkpoint = tmp_path / "m1" / "checkpoints" / "best.ckpt"
+    content = read_checkpoint(checkpoint)
+    content[IDENTITY]["data.split_seed"] = 7
+    torch.save(content, checkpoint)
 
     def measured() -> list[str]:
         study = open_study(InspectOptions(runs=str(tmp_path), controls=False))
