@@ -42,6 +42,18 @@ def run(train: Callable[..., Path]) -> Path:
     return train("attention=hybrid", "attention.pattern=[csp,sliceformer]", "encoder.depth=2", *few)
 
 
+def test_an_error_within_an_export_is_the_one_that_is_shown_and_logged(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise KeyError("a fault of ours")
+
+    monkeypatch.setattr("sliceformer_lab.commands.export.write_export.load_run", fail)
+    assert main(["export", f"resume={run}", f"paths.outputs={tmp_path}"]) == 1
+    assert "sliceformer-lab: KeyError: 'a fault of ours'" in capfd.readouterr().err
+    assert "a fault of ours" in (tmp_path / "export" / "export.log").read_text()
+
+
 def images(count: int) -> torch.Tensor:
     return torch.randn(count, 1, 8, 8, generator=torch.Generator().manual_seed(count))
 

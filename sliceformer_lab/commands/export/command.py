@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -26,8 +25,7 @@ EXTRAS: dict[Format, tuple[str, ...]] = {  # the extra that a format needs, and 
 
 def job(cfg: DictConfig, folder: Path) -> None:
     """Validate the options, write the model and its card into a folder, and compare the outputs. Raises LabError."""
-    with suppress(OSError):
-        folder.rmdir()  # the export makes its own
+    del folder  # the export makes its own; this one has the log, if there is any
     options = command_options(cfg, ExportOptions, COMMAND.config_name)
     if options.format in EXTRAS:
         check_extra(f"format={options.format}", *EXTRAS[options.format])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -12,7 +11,6 @@ from sliceformer_lab.cli.command import Command
 from sliceformer_lab.cli.help import first_comments
 from sliceformer_lab.cli.jobs import command_options, resolve_options
 from sliceformer_lab.commands.inspect.inspect_options import InspectOptions
-from sliceformer_lab.errors import LabError
 
 FILES = {
     "ANALYSIS.csv": "every measured value in a row of its own",
@@ -27,13 +25,7 @@ def job(cfg: DictConfig, folder: Path) -> None:
     name = str(HydraConfig.get().runtime.choices["analysis"])
     from sliceformer_lab.commands.inspect.run_analysis import run_analysis
 
-    try:
-        run_analysis(name, resolve_options(cfg)["analysis"], options, folder)
-    except LabError:
-        with suppress(OSError):  # nothing was written: leave no empty folders among the runs
-            folder.rmdir()
-            folder.parent.rmdir()
-        raise
+    run_analysis(name, resolve_options(cfg)["analysis"], options, folder)
 
 
 COMMAND = Command(
