@@ -18,6 +18,7 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Processes
 from sliceformer_lab.data.cache import IDENTITY, cached_folder, digest_of_stamps
 from sliceformer_lab.data.cached_data import CachedData, StoredSplit
+from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.parallel import in_order, paced
 from sliceformer_lab.data.points.clouds import Order, choose_points, curve_order, read_cloud
@@ -123,10 +124,6 @@ class PointData(CachedData):
     def parts(self) -> dict[Stage, tuple[Clouds, np.ndarray]]:
         """Clouds, as files or arrays, and classes (n,) of each split that the set comes with. Raises DataError."""
 
-    @abstractmethod
-    def classes(self) -> list[str]:
-        """Names of the classes, in the order of their numbers. Raises DataError."""
-
     def _spec(self, num_classes: int) -> DataSpec:
         return DataSpec(
             name=self.title,
@@ -195,7 +192,7 @@ class PointData(CachedData):
                 np.save(folder / f"{stage}_{name}.npy", array)
             Strings.write(folder, f"{IDENTITY}{stage}", self._places(stage, clouds))
         (folder / self.facts_file).write_text(
-            json.dumps({"classes": self.classes(), "with_too_few_points": few}), "utf-8"
+            json.dumps({"classes": self.class_names(), "with_too_few_points": few}), "utf-8"
         )
         if few:
             log.info(f"{self.title}: {few:,} clouds have fewer than {self.cloud_size} points and repeat some")
@@ -204,9 +201,6 @@ class PointData(CachedData):
         """The path of each cloud in the data folder, or its number in its split."""
         for number, cloud in enumerate(clouds):
             yield cloud.relative_to(self.path).as_posix() if isinstance(cloud, Path) else f"{stage} cloud {number}"
-
-    def class_names(self) -> tuple[str, ...]:
-        return tuple(self.classes())
 
     def encode_one(self, content: Content) -> Tensor:
         """The subsampled points (N, 3 or 6) of a cloud."""
@@ -269,6 +263,17 @@ class PublishedPoints(PointData):
     published_sizes: ClassVar[dict[str, int]]
 
     download: bool = True
+
+    @property
+    @abstractmethod
+    def archive(self) -> OfficialFile:
+        """The archive that is read; its folder has its name."""
+
+    @cached_property
+    def shapes(self) -> Path:
+        """The folder that is read, downloaded if it is missing. Raises DataError."""
+        folder = self.archive.name.removesuffix(".zip")
+        return fetch_unpacked(self.archive, self.path, folder, download=self.download, check=False)
 
     def stamps(self) -> str:
         """One sha256 of the stamps of all clouds, which are files."""

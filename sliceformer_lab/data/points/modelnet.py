@@ -1,14 +1,13 @@
 """ModelNet40 in its two published forms: text files of points with normals, and HDF5."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from sliceformer_lab.data.cache import by_name
-from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
+from sliceformer_lab.data.download import OfficialFile
 from sliceformer_lab.data.points.base import Clouds, PublishedPoints
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.data.splits import Stage
@@ -42,20 +41,16 @@ class ModelNet40(PublishedPoints):
     def spec(self) -> DataSpec:
         return self._spec(NUM_CLASSES)
 
-    @cached_property
-    def _shapes(self) -> Path:
-        """The folder that is read, downloaded if it is missing. Raises DataError."""
-        archive = self.text if self.form == "text" else self.hdf5
-        name = archive.name.removesuffix(".zip")
-        return fetch_unpacked(archive, self.path, name, download=self.download, check=False)
+    @property
+    def archive(self) -> OfficialFile:
+        return self.text if self.form == "text" else self.hdf5
 
-    def classes(self) -> list[str]:
-        name = "modelnet40_shape_names.txt" if self.form == "text" else "shape_names.txt"
-        return self._lines(name)
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(self._lines("modelnet40_shape_names.txt" if self.form == "text" else "shape_names.txt"))
 
     def source(self) -> dict[str, Any]:
-        lists = sorted(self._shapes.glob("*.txt"))
-        key = {"form": self.form, "files": by_name([*lists, *sorted(self._shapes.glob("*.h5"))])}
+        lists = sorted(self.shapes.glob("*.txt"))
+        key = {"form": self.form, "files": by_name([*lists, *sorted(self.shapes.glob("*.h5"))])}
         return key if self.form == "hdf5" else key | {"clouds": self.stamps}
 
     def parts(self) -> dict[Stage, tuple[Clouds, np.ndarray]]:
@@ -63,13 +58,13 @@ class ModelNet40(PublishedPoints):
         return {stage: self._text_part(stage) if self.form == "text" else self._hdf5_part(stage) for stage in stages}
 
     def _text_part(self, stage: Stage) -> tuple[Clouds, np.ndarray]:
-        classes = self.classes()
+        classes = self.class_names()
         files, labels = [], []
         for name in self._lines(f"modelnet40_{stage}.txt"):
             kind = name.rpartition("_")[0]  # night_stand_0001
             if kind not in classes:
-                raise DataError(f"{self._shapes / f'modelnet40_{stage}.txt'} names {name}, which belongs to no class")
-            files.append(self._shapes / kind / f"{name}.txt")
+                raise DataError(f"{self.shapes / f'modelnet40_{stage}.txt'} names {name}, which belongs to no class")
+            files.append(self.shapes / kind / f"{name}.txt")
             labels.append(classes.index(kind))
         if missing := [file for file in files if not file.is_file()]:
             raise DataError(
@@ -85,7 +80,7 @@ class ModelNet40(PublishedPoints):
             raise DataError("the HDF5 release needs h5py: pip install 'sliceformer-lab[points]'") from error
         clouds, labels = [], []
         for line in self._lines(f"{stage}_files.txt"):
-            file = self._shapes / Path(line).name
+            file = self.shapes / Path(line).name
             try:
                 with h5py.File(file, "r") as content:
                     points, normals = content["data"][:], content["normal"][:] if "normal" in content else None
@@ -95,11 +90,11 @@ class ModelNet40(PublishedPoints):
             clouds.append(points if normals is None else np.concatenate([points, normals], axis=2))
         every = np.concatenate(clouds).astype(np.float32)
         if not np.isfinite(every).all():
-            raise DataError(f"{self._shapes} contains NaN or infinity; unpack the archive again")
+            raise DataError(f"{self.shapes} contains NaN or infinity; unpack the archive again")
         return list(every), np.concatenate(labels)
 
     def _lines(self, name: str) -> list[str]:
-        file = self._shapes / name
+        file = self.shapes / name
         if not file.is_file():
             raise DataError(f"{file} is missing; unpack the archive again")
         return file.read_text(encoding="utf-8").split()

@@ -37,14 +37,14 @@ class PointFolder(PointData, OwnFolder, ClassFolders):
     @property
     def spec(self) -> DataSpec:
         """Lists the class folders. Raises DataError if there are none."""
-        return replace(self._spec(num_classes=len(self.classes())), name=self.own_name)
+        return replace(self._spec(num_classes=len(self.class_names())), name=self.own_name)
 
     @property
     def options(self) -> CloudOptions:
         return CloudOptions(self.scale, self.augment, self.order, self.frequencies)
 
-    def classes(self) -> list[str]:
-        return self.folder_classes()
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(self.folder_classes())
 
     def source(self) -> dict[str, Any]:
         return {"files": {str(path.relative_to(self.path)): path for path in self.files}}

@@ -11,7 +11,7 @@ import numpy as np
 
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.cache import by_name
-from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
+from sliceformer_lab.data.download import OfficialFile
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.points.base import Clouds, PublishedPoints
 from sliceformer_lab.data.points.clouds import read_rows
@@ -54,7 +54,7 @@ class ShapeNetPart(PublishedPoints):
 
     title = "shapenet_part"
     takes_new = False
-    published: ClassVar[OfficialFile] = OfficialFile(
+    archive = OfficialFile(
         "https://shapenet.cs.stanford.edu/media/shapenetcore_partanno_segmentation_benchmark_v0_normal.zip",
         "",
         674_000_000,
@@ -70,26 +70,21 @@ class ShapeNetPart(PublishedPoints):
         parts = tuple((parts.start, parts.stop) for parts in PARTS.values())
         return replace(self._spec(NUM_PARTS), targets="parts", parts=parts)
 
-    def classes(self) -> list[str]:
+    def class_names(self) -> tuple[str, ...]:
         """Names of the parts."""
-        return [f"{name} part {part - parts.start}" for name, parts in PARTS.items() for part in parts]
-
-    @cached_property
-    def _shapes(self) -> Path:
-        name = self.published.name.removesuffix(".zip")
-        return fetch_unpacked(self.published, self.path, name, download=self.download, check=False)
+        return tuple(f"{name} part {part - parts.start}" for name, parts in PARTS.items() for part in parts)
 
     @cached_property
     def _categories(self) -> dict[str, int]:
         """The number of each category by the name of its folder."""
-        file = self._shapes / CATEGORIES
+        file = self.shapes / CATEGORIES
         rows = [line.split() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
         if wrong := [row for row in rows if len(row) != 2 or row[0] not in PARTS]:
             raise DataError(f"{file} has the row {' '.join(wrong[0])!r}; expected the 16 categories with their folders")
         return {folder: list(PARTS).index(name) for name, folder in rows}
 
     def source(self) -> dict[str, Any]:
-        lists = [self._shapes / name for name in (*_LISTS.values(), CATEGORIES)]
+        lists = [self.shapes / name for name in (*_LISTS.values(), CATEGORIES)]
         if missing := [file for file in lists if not file.is_file()]:
             raise DataError(f"{missing[0]} is missing; unpack the archive again")
         # the layout is that of the arrays in the cache folder
@@ -98,8 +93,8 @@ class ShapeNetPart(PublishedPoints):
     def parts(self) -> dict[Stage, tuple[Clouds, np.ndarray]]:
         found: dict[Stage, tuple[Clouds, np.ndarray]] = {}
         for stage in STAGES:
-            names = json.loads((self._shapes / _LISTS[stage]).read_text(encoding="utf-8"))
-            files = [self._shapes / f"{str(name).removeprefix('shape_data/')}.txt" for name in names]
+            names = json.loads((self.shapes / _LISTS[stage]).read_text(encoding="utf-8"))
+            files = [self.shapes / f"{str(name).removeprefix('shape_data/')}.txt" for name in names]
             found[stage] = files, np.array([self._category(file, stage) for file in files])
         return found
 
