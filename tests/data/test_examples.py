@@ -19,7 +19,7 @@ from sliceformer_lab.data.cache import IDENTITY, cached_folder, content_digest, 
 from sliceformer_lab.data.cached_data import CachedData
 from sliceformer_lab.data.sequences.expressions import ids_of
 from sliceformer_lab.data.sequences.listops import ListOps
-from sliceformer_lab.data.sequences.tokenizer import PieceTokenizer
+from sliceformer_lab.data.spec import LoadPlan
 from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.data.strings import Strings
 
@@ -95,17 +95,6 @@ def test_texts_of_a_table_are_whole_and_named_by_their_line(tmp_path: Path) -> N
         assert data.class_names() == ("a", "b")
 
 
-def test_a_tokenizer_that_was_trained_again_is_read_again(tmp_path: Path) -> None:
-    tokenizer = PieceTokenizer(300)
-    tokenizer.train(["a a a aa aaa"] * 9, tmp_path)
-    first = next(tokenizer.encode(["aaa bbb"], tmp_path))
-    (tmp_path / "tokenizer.json").unlink()
-    tokenizer.train(["b b b bb bbb"] * 9, tmp_path)
-    assert len(first) != len(next(tokenizer.encode(["aaa bbb"], tmp_path))) or not np.array_equal(
-        first, next(tokenizer.encode(["aaa bbb"], tmp_path))
-    )
-
-
 def test_molecules_have_their_smiles_and_line(tmp_path: Path) -> None:
     data = task_modules.ready("molecule_csv", tmp_path)
     lines = (tmp_path / "molecules.csv").read_text().splitlines()
@@ -135,6 +124,14 @@ def test_expressions_are_shown_as_published(tmp_path: Path) -> None:
         if place.startswith("basic_test.tsv, line "):
             published = lines[int(place.rpartition(" ")[2]) - 1].split("\t")[0]
             assert isinstance(source, str) and ids_of(source) == ids_of(published)
+
+
+@pytest.mark.parametrize("task", ["cifar10", "lra_text", "modelnet40"])
+def test_validation_examples_follow_split_seed_and_not_the_runs_seed(task: str, tmp_path: Path) -> None:
+    def digest(split_seed: int, run_seed: int = 0) -> str:
+        return task_modules.ready(task, tmp_path, LoadPlan(seed=run_seed), split_seed=split_seed).digests()["val"]
+
+    assert digest(3) == digest(3, run_seed=99) != digest(4)
 
 
 def test_examples_of_a_limited_split_are_those_that_are_scored(tmp_path: Path) -> None:

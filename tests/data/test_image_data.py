@@ -32,25 +32,12 @@ def ready(name: str, root: Path, plan: LoadPlan | None = None, **options: Any) -
     return cast(ImageData, task_modules.ready(name, root, plan, **options))
 
 
-def members(data: ImageData, stage: Any) -> tuple[int, set[int]]:
-    """The source of a split and which of its pictures it holds."""
-    split = cast(ImageSplit, data.splits[stage])
-    return id(split.images), set(split.positions.tolist())
-
-
 @pytest.mark.parametrize("name", ["digits", *official_files.IMAGE_SETS])
 def test_construction_touches_no_disk(name: str, tmp_path: Path) -> None:
     data = module(name, tmp_path / "absent")
     assert not (tmp_path / "absent").exists()
     if name != "image_folder":  # which has to list its classes
         assert data.spec.num_classes > 1
-
-
-def test_splits_follow_split_seed_and_not_the_run_seed(tmp_path: Path) -> None:
-    data, same, other = (ready("cifar10", tmp_path, split_seed=s) for s in (3, 3, 4))
-    assert members(data, "val")[1] == members(same, "val")[1] != members(other, "val")[1]
-    reseeded = ready("cifar10", tmp_path, LoadPlan(seed=99), split_seed=3)
-    assert members(reseeded, "val")[1] == members(data, "val")[1]
 
 
 @pytest.mark.parametrize(

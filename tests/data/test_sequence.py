@@ -210,22 +210,6 @@ def test_a_worker_that_was_killed_after_it_sent_a_batch_is_reported_too(reviews:
         list(batches)
 
 
-def test_validation_is_held_out_from_training_by_split_seed(reviews: Path) -> None:
-    data, same, other = (lra_text(reviews, split_seed=seed) for seed in (0, 0, 1))
-    parts = [
-        {stage: set(cast(SequenceSplit, d.splits[stage]).rows.tolist()) for stage in ("train", "val")}
-        for d in (data, same, other)
-    ]
-    assert parts[0] == parts[1] != parts[2]
-    assert parts[0]["train"].isdisjoint(parts[0]["val"]) and data.sizes() == {
-        "num_train": 36,
-        "num_val": 12,
-        "num_test": 48,
-    }
-    targets = cast(SequenceSplit, data.splits["val"]).store.targets[sorted(parts[0]["val"])]
-    assert np.bincount(targets).tolist() == [6, 6]
-
-
 # the task
 
 
