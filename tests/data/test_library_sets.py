@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import ExifTags, Image
-from support import official_files, official_graphs, task_modules
+from support import official_files, official_graphs, official_points, task_modules
 from support.task_modules import ready as library
 
 from sliceformer_lab.data.graphs.pyg_sets import PygData
@@ -163,13 +163,8 @@ def test_a_set_of_torch_geometric_is_downloaded_and_prepared_once(
 
 
 def test_graphs_keep_the_test_split_that_a_class_calls_not_train(tmp_path: Path) -> None:
-    graphs = [
-        {"x": torch.tensor([[0.5], [1.5]]), "edge_index": torch.tensor([[0, 1], [1, 0]]), "y": torch.tensor([n % 2])}
-        for n in range(40)
-    ]
-    file = tmp_path / "MNISTSuperpixels" / "raw" / "MNISTSuperpixels.pt"
-    file.parent.mkdir(parents=True)
-    torch.save((graphs[:25], graphs[25:]), file)
+    numbers = torch.tensor([[0.5, 1.5]] * 40)
+    _superpixels(tmp_path, numbers[:25], numbers[25:])
     data = library("pyg", tmp_path, dataset="MNISTSuperpixels", name=None, val_fraction=0.2)
     assert data.sizes() == {"num_train": 20, "num_val": 5, "num_test": 15}
     assert sorted(data.places("test", [0, 14])) != sorted(data.places("train", [0, 14]))
@@ -251,11 +246,14 @@ def test_validation_graphs_decide_no_bins_and_the_bins_change_no_test_data(tmp_p
 
 @pytest.mark.parametrize(
     ("task", "file", "separator"),
-    [("zinc", "ZINC/raw/train.index", ","), ("pyg", "TUDataset/MUTAG/raw/MUTAG_graph_labels.txt", "\n")],
+    [
+        ("zinc", "ZINC/raw/train.index", ","),
+        ("pyg", "TUDataset/MUTAG/raw/MUTAG_graph_labels.txt", "\n"),
+        ("modelnet40", f"{official_points.FOLDER}/airplane/airplane_0000.txt", "\n"),
+        ("shapenet_part", f"{official_points.SHAPES}/00000004/train1.txt", "\n"),
+    ],
 )
-def test_an_edited_file_of_a_set_of_torch_geometric_is_read_again(
-    tmp_path: Path, task: str, file: str, separator: str
-) -> None:
+def test_an_edited_file_of_a_published_set_is_read_again(tmp_path: Path, task: str, file: str, separator: str) -> None:
     before = task_modules.ready(task, tmp_path)
     assert task_modules.ready(task, tmp_path).content_sha256() == before.content_sha256()
     path = tmp_path / file

@@ -72,14 +72,6 @@ def test_pcqm4m_keeps_the_official_parts_and_leaves_out_secret_gaps(tmp_path: Pa
     )
 
 
-def test_zinc_is_read_as_torch_geometric_reads_it(tmp_path: Path) -> None:
-    data = task_modules.ready("zinc", tmp_path)
-    assert [len(data.splits[stage]) for stage in ("train", "val", "test")] == [24, 8, 8]
-    np.testing.assert_allclose(targets(data, "test"), np.arange(8))
-    batch = next(iter(data.train_dataloader()))
-    assert batch.inputs.shape[2] == 1 and batch.structure.edge_features.shape[1] == 1
-
-
 class Foreign:
     def __reduce__(self) -> Any:
         return (print, ("code of a stranger",))

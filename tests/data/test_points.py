@@ -308,21 +308,6 @@ def test_wrong_shapes_are_named_and_a_subset_keeps_the_name_of_the_set(
             task_modules.ready("shapenet_part", tmp_path, num_points=20)
 
 
-@pytest.mark.parametrize(
-    ("task", "shape"),
-    [
-        ("modelnet40", f"{official_points.FOLDER}/airplane/airplane_0000.txt"),
-        ("shapenet_part", f"{official_points.SHAPES}/00000004/train1.txt"),
-    ],
-)
-def test_an_edited_cloud_of_a_published_set_is_read_again(tmp_path: Path, task: str, shape: str) -> None:
-    before = task_modules.ready(task, tmp_path).content_sha256()
-    assert task_modules.ready(task, tmp_path).content_sha256() == before
-    rows = (tmp_path / shape).read_text().splitlines(keepends=True)
-    (tmp_path / shape).write_text("".join(reversed(rows)))
-    assert task_modules.ready(task, tmp_path).content_sha256() != before
-
-
 def test_part_iou_by_hand() -> None:
     parts = list(PARTS.values())
     mug, chair = PARTS["Mug"].start, PARTS["Chair"].start
