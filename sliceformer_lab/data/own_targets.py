@@ -21,6 +21,7 @@ from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.plain_text import counted
 
 SCORED: tuple[Stage, ...] = ("val", "test")
+MAX_SPREAD_RATIO = 10.0  # of two numbers, above which their mean absolute error is little more than that of one
 Kind = Literal["regression", "classification"]
 Target = str | tuple[str, ...] | tuple[float, ...]  # a class, labels or numbers of an example
 Labelled = tuple[Stage, str, Target]  # split, place and target of an example
@@ -61,14 +62,30 @@ class OwnTargets(OwnData):
                 raise DataError(f"{self.origin}: no {part} example has {' or '.join(names)}; add some")
 
     def remarks(self) -> list[str]:
-        """Names the targets that a split to score does not have at all, and those with one value in training."""
-        found = super().remarks()
+        """Names targets that a split to score lacks, those with one value in training, and numbers of unlike size."""
+        found = [*super().remarks(), *self._unlike_numbers()]
         for name, value in self._constant_targets():
             found.append(f"{name} is {value:g} in every training example that has it, so nothing can be learned of it")
         for stage in SCORED:
             if names := self._unknown_targets(stage):
                 found.append(f"no {stage} example has {' or '.join(names)}, so its scores are those of the others")
         return found
+
+    def _unlike_numbers(self) -> list[str]:
+        """A sentence if one number has so large a spread that the mean error of all is its own."""
+        if len(names := self.target_names()) < 2 or self.targets_are == "labels":
+            return []
+        constant = dict(self._constant_targets())
+        spreads = zip(self.target_statistics()[1].tolist(), names, strict=True)
+        known = sorted((spread, name) for spread, name in spreads if name not in constant)
+        if not known or known[-1][0] <= MAX_SPREAD_RATIO * known[0][0]:
+            return []
+        (least, small), (most, large) = known[0], known[-1]
+        return [
+            f"{large} has a standard deviation of {most:.3g} and {small} of {least:.3g}, so mae, the mean error of all "
+            f"targets, is mostly that of {large}, and it selects the epoch; r2 counts them alike; or predict {small} "
+            "in a run of its own"
+        ]
 
     def _constant_targets(self) -> list[tuple[str, float]]:
         """Name and value of each target that is the same in all training examples."""

@@ -99,6 +99,14 @@ def test_a_target_with_one_value_in_training_is_named(tmp_path: Path) -> None:
     assert texts(tmp_path, targets=["seen"], split_column="tags").remarks() == []
 
 
+def test_a_number_whose_error_outweighs_that_of_another_is_named(tmp_path: Path) -> None:
+    for scale, remarks in ((3, 0), (1000, 1)):
+        text_table(tmp_path, [(text, scale * stars, seen, tags) for text, stars, seen, tags in ROWS])
+        found = texts(tmp_path, targets=["stars", "seen"]).remarks()
+        assert len(found) == remarks and all("is mostly that of stars, and it selects" in one for one in found)
+    assert texts(tmp_path, targets=["stars"]).remarks() == []
+
+
 def test_a_field_with_a_separator_holds_any_number_of_labels(tmp_path: Path) -> None:
     text_table(tmp_path)
     data = texts(tmp_path, label_column="tags", labels_separator=";")
