@@ -98,7 +98,7 @@ class Checkpoints(Checkpoint):
         return True
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Adds what tells the run from others, which is compared with its configuration before the weights are used."""
+        """Adds the seed and the options of the run, which `load_weights` compares with those of the run's folder."""
         checkpoint[IDENTITY] = self._identity
 
     def state_dict(self) -> dict[str, Any]:

@@ -77,6 +77,10 @@ class Estimate:
             return 0.0 if abs(self.mean) < margin else 1.0
         return float(stats.t.sf((margin - abs(self.mean)) / self.variance**0.5, self.df))
 
+    def detectable(self, num_tests: int) -> float | None:
+        """The `smallest_difference` among so many tests; None without a variance, which does not say it."""
+        return smallest_difference(self, num_tests) or None
+
 
 def estimate_over_seeds(values: Values) -> Estimate | None:
     """The mean of (S,) with the variance over seeds alone; None for fewer than two."""
@@ -181,9 +185,8 @@ def jackknife_values(whole: float, without: Values) -> np.ndarray:
 def smallest_difference(estimate: Estimate, num_tests: int = 1) -> float:
     """The true mean that Student's test with this variance detects with power 0.8 at the level 0.05 / num_tests.
 
-    0 without a variance: pairs that all differ by the same do not say what would be found. The level is that of the
-    first step of Holm's correction over `num_tests`. The noncentral t distribution is computed as a mean over the chi
-    distribution of the sample spread, because scipy's own gives NaN for two pairs.
+    The level is that of the first step of Holm's correction over `num_tests`. The noncentral t distribution is computed
+    as a mean over the chi distribution of the sample spread, because scipy's own gives NaN for two pairs.
     """
     if estimate.over_seeds is not None:
         parts = replace(estimate, over_seeds=None), estimate.over_seeds

@@ -36,7 +36,7 @@ LOCK = ".lock"
 LOCK_TIMEOUT_S = 1.0  # seconds to wait for a lock: others hold it for a moment to see whether it is free
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"  # in FOLDER/checkpoints
 CHECKPOINTS = (LAST, PREVIOUS, BEST)  # in the order in which a run goes on from them
-IDENTITY = "run"  # the key of a checkpoint under which `identity_of` its run is
+IDENTITY = "run"  # key of a checkpoint: the `identity_of` the run that saved it
 
 
 @contextmanager

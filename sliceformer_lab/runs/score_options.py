@@ -27,7 +27,7 @@ def score_options(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def identity_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What tells the run of a configuration from others: its seed and what can change its score."""
+    """The seed of a run and its options that can change the score; two runs with other ones are different runs."""
     return {"seed": config["seed"], **score_options(config)}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sliceformer_lab.measures.statistics import LEVEL, Estimate, Interval, holm, sign_flip_test, smallest_difference
+from sliceformer_lab.measures.statistics import LEVEL, Estimate, Interval, holm, sign_flip_test
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "withheld"]
 OPEN: tuple[Verdict, ...] = ("undecided", "withheld")  # verdicts that decide nothing
@@ -126,7 +126,7 @@ def _judge_axis(pairs: Pairs, estimate: Estimate, adjusted: float, count: int, e
         estimate.p(),
         sign_flip_test(list(pairs.differences.values())),
         p_equivalent,
-        smallest_difference(estimate, count) or None,
+        estimate.detectable(count),
         pairs.margin,
         "withheld" if _can_be_undone(alone, edges) else alone,
         None if pairs.on_validation is None else pairs.on_validation.interval(),

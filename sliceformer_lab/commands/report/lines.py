@@ -24,7 +24,6 @@ from sliceformer_lab.measures.statistics import (
     estimate_pairs,
     estimate_runs,
     holm,
-    smallest_difference,
 )
 from sliceformer_lab.runs.collect import RunRecord, Unit
 from sliceformer_lab.runs.example_scores import example_scores, share_of_splits, split_of
@@ -178,7 +177,7 @@ def _test_rows(table: Table, options: ReportOptions, scores: SavedScores) -> lis
     estimates = [one.estimate for one in found if one is not None and one.estimate is not None]
     adjusted = iter(holm([estimate.p() for estimate in estimates]))
     return [
-        replace(one, p=next(adjusted), smallest=smallest_difference(one.estimate, len(estimates)) or None)
+        replace(one, p=next(adjusted), smallest=one.estimate.detectable(len(estimates)))
         if one is not None and one.estimate is not None
         else one
         for one in found

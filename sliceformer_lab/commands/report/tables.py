@@ -170,8 +170,6 @@ def _list_notes(table: Table, lines: Iterable[Line]) -> list[str]:
 def _build_record(table: Table, line: Line) -> dict[str, Any]:
     """A line of the CSV file: column -> value."""
     test, published, interval = line.test, line.published, line.interval
-    measured = {"parameters": line.parameters, "multiply_adds": line.multiply_adds, "samples_per_second": line.speed}
-    costs = {name: {"": cost.value, "_ratio": cost.ratio} for name, cost in measured.items()}
     span = published.span if published else None
     return {
         "table": table.title,
@@ -195,7 +193,12 @@ def _build_record(table: Table, line: Line) -> dict[str, Any]:
         "p_holm": test.p if test else None,
         "verdict": test.verdict if test else None,
         "budget": line.budget,
-        **{f"{name}{end}": value for name, cost in costs.items() for end, value in cost.items()},
+        "parameters": line.parameters.value,
+        "parameters_ratio": line.parameters.ratio,
+        "multiply_adds": line.multiply_adds.value,
+        "multiply_adds_ratio": line.multiply_adds.ratio,
+        "samples_per_second": line.speed.value,
+        "samples_per_second_ratio": line.speed.ratio,
         "published": published.value if published else None,
         "published_low": span[0] if span else None,
         "published_high": span[1] if span else None,
