@@ -20,6 +20,7 @@ from sliceformer_lab.attention.contract import HEADS, CallCounter, make_spec, pa
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.attention.samsa import SAMSA, gumbel_noise, proxy_weights
 from sliceformer_lab.attention.samsa_published import SAMSAPublished, cap_gradient
+from sliceformer_lab.attention.samsa_random import SAMSARandom
 
 N, K = 11, 3
 SAMPLERS = [{"mode": mode, "proxy": proxy} for mode in ("hard", "soft") for proxy in ("pairwise", "softmax")]
@@ -218,3 +219,35 @@ def test_the_published_starts_are_wide_supports_and_kaiming_projections() -> Non
     assert layer.supports is not None and isinstance(layer.query, nn.Linear)
     assert layer.supports.keys.std().item() == pytest.approx(1, abs=0.02)
     assert layer.query.weight.std().item() == pytest.approx(256**-0.5, rel=0.02)
+
+
+def test_the_random_control_draws_every_candidate_equally_often_in_training() -> None:
+    torch.manual_seed(0)
+    layer = SAMSARandom(make_spec(), sample_size=K).train()
+    x = 100 * tokens(N, batch=1).expand(4_000, -1, -1)
+    candidates = N + 2 * K
+    counts = torch.stack([drawn.flatten().bincount(minlength=candidates) for drawn in sample(layer, x).index.unbind(1)])
+    assert_close(counts / len(x), torch.full((HEADS, candidates), K / candidates), atol=0.03, rtol=0)
+
+
+def test_the_random_control_evaluates_with_the_same_positions_whatever_the_tokens_and_the_padding() -> None:
+    layer = SAMSARandom(make_spec(), sample_size=K).eval()
+    x, padding = padded([tokens(n, batch=1)[0] for n in (N - 2, N - 2)], N)
+    v, _, k = layer.project(x)
+    assert k is not None
+    index = layer.sample(k, v, layer.score(x), padding).index
+    assert_close(index[0], index[1])
+    real = index[:1].where(index[:1] < N, index[:1] - 2)  # supports are numbered after the tokens
+    assert_close(sample(layer, tokens(N - 2, batch=1)).index, real)
+    assert len({tuple(head.tolist()) for head in index[0]}) > 1, "heads have samples of their own"
+
+
+def test_the_random_control_is_samsa_with_other_scores_and_learns_none() -> None:
+    layer, other = layer_of().eval(), SAMSARandom(make_spec(), sample_size=K).eval()
+    assert layer.supports is not None and other.supports is not None
+    layer.load_state_dict({key: value for key, value in other.state_dict().items() if "score." not in key}, strict=False)
+    x = tokens(N)
+    v, q, k = layer.project(x)
+    assert_close(layer.mix(v, q, k, scores=other.score(x)), layer.mix(v, q, k, scores=other.score(2 * x)))
+    assert_close(layer.project_out(v, layer.mix(v, q, k, scores=other.score(x))), other(x))
+    assert not [name for name, _ in other.named_parameters() if "score" in name]
