@@ -245,7 +245,8 @@ def test_the_random_control_evaluates_with_the_same_positions_whatever_the_token
 def test_the_random_control_is_samsa_with_other_scores_and_learns_none() -> None:
     layer, other = layer_of().eval(), SAMSARandom(make_spec(), sample_size=K).eval()
     assert layer.supports is not None and other.supports is not None
-    layer.load_state_dict({key: value for key, value in other.state_dict().items() if "score." not in key}, strict=False)
+    shared = {key: value for key, value in other.state_dict().items() if "score." not in key}
+    layer.load_state_dict(shared | layer.score.state_dict(prefix="score."))
     x = tokens(N)
     v, q, k = layer.project(x)
     assert_close(layer.mix(v, q, k, scores=other.score(x)), layer.mix(v, q, k, scores=other.score(2 * x)))

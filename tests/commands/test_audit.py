@@ -16,6 +16,8 @@ from support.written_runs import DIGESTS, Words, WrittenRuns
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.compare import equal_time, results
+from sliceformer_lab.commands.compare.compare_options import CompareOptions
+from sliceformer_lab.commands.compare.compare_rows import row_words
 from sliceformer_lab.commands.compare.equal_time import Times
 from sliceformer_lab.commands.compare.reference_scores import mean_references
 from sliceformer_lab.commands.compare.trials_of_rows import check_one_data
@@ -257,6 +259,22 @@ def test_equal_time_trains_faster_rows_longer_and_a_noisy_machine_is_refused_unl
     assert found["sentence"].startswith("digits (after looking), ")  # the ledger knew csp with other options
     assert "test scores of csp with other attention.group_size and encoder.depth had been seen" in found["sentence"]
     assert found["evaluations_of_this_test_set"] == 1
+
+
+@pytest.mark.parametrize(
+    ("subject", "word", "takers"),
+    [
+        ("csp", "attention.group_size=4", {"csp", "csp_sort_only"}),  # a shift alone has groups of one token
+        ("csp", "attention.shift=index", {"csp", "csp_shift_only"}),
+        ("samsa", "attention.sample_size=24", {"samsa", "samsa_random"}),
+        ("samsa", "attention.mode=soft", {"samsa"}),  # an option of its scores
+    ],
+)
+def test_the_parts_of_a_subject_take_its_options_but_those_that_make_them_parts(
+    subject: str, word: str, takers: set[str]
+) -> None:
+    options = CompareOptions(subject=subject, against=None, folder="", words=("task=digits", word))
+    assert {name for name in options.names if word in row_words(name, options)} == takers
 
 
 @pytest.mark.slow

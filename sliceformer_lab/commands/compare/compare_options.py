@@ -18,7 +18,10 @@ MIN_SEEDS, MIN_TUNING_SEEDS = 3, 2  # for an interval; for a choice whose uncert
 BASE = "mha"  # whose parameters and training time the rows get
 AXIS_NAMES = {"own": "the sizes given", "params": "equal parameters", "time": "equal time"}
 COMPULSORY = ("identity", "mean", "depthwise_conv", "random_permutation", BASE, "mha_rope")
-PARTS = {"csp": ("csp_shift_only", "csp_sort_only")}  # without its sort, without its shift
+PARTS = {
+    "csp": ("csp_shift_only", "csp_sort_only"),  # without its sort, without its shift
+    "samsa": ("samsa_random",),  # without its scores
+}
 INSTEAD = {"mean": ("pooling",)}  # rows that do as well
 POSITIONS = ("mha_rope", "mha_sincos2d")  # only the better one on validation is compared
 VARIANTS = {  # rows that are an attention with options of the model

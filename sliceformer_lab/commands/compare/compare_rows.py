@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sliceformer_lab.commands.compare.compare_options import BASE, FIRST_SEED, VARIANTS, Axis, CompareOptions
+from sliceformer_lab.commands.compare.compare_options import BASE, FIRST_SEED, PARTS, VARIANTS, Axis, CompareOptions
 from sliceformer_lab.commands.compare.search import OTHERS, Point
 from sliceformer_lab.config.checked import RunPlan, check_config
+from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.config.plain_checks import missing_files, new_run_faults
 from sliceformer_lab.config.schema import ConfigError
@@ -82,10 +83,20 @@ class ComparedRow:
 
 
 def row_words(name: str, options: CompareOptions) -> tuple[str, ...]:
-    """The overrides of the runs of a row. Options of the attention belong to the subject only."""
-    others = [word for word in options.words if override_key(word).split(".")[0] != "attention"]
-    given = options.words if name == options.subject else others
+    """The overrides of the runs of a row. Options of the attention belong to the subject and its parts."""
+    given = [word for word in options.words if _belongs_to_row(override_key(word), name, options.subject)]
     return (*OF_RUNS, *given, *VARIANTS.get(name, (f"attention={name}",)))
+
+
+def _belongs_to_row(key: str, name: str, subject: str) -> bool:
+    """Whether a row takes an option that was given. A part of the subject keeps the options that make it one."""
+    node, _, option = key.partition(".")
+    if node != "attention" or name == subject:
+        return True
+    if name not in PARTS.get(subject, ()):
+        return False
+    part, whole = load_option("attention", name), load_option("attention", subject)
+    return option in part and part[option] == whole.get(option)
 
 
 def checked_rows(options: CompareOptions) -> tuple[list[ComparedRow], dict[str, str]]:
