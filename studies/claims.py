@@ -12,20 +12,20 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from marked_sections import with_section
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from results import RESULTS, interval, read
 
 from sliceformer_lab.commands.compare.sentences import p_value
+from sliceformer_lab.measures.drawing import Chart, Look, legend_of, save_chart
+from sliceformer_lab.measures.line_panels import ROW, line_panel, seed_means
 from sliceformer_lab.measures.statistics import (
     Estimate,
     estimate_over_seeds,
     holm,
     smallest_difference,
-    student_half_width,
 )
-from sliceformer_lab.runs.files import whole_file
 from sliceformer_lab.runs.plain_text import markdown_table
 
 METRIC = "test/accuracy"
@@ -180,19 +180,15 @@ def as_percent(by_seed: Mapping[int, float]) -> NDArray[np.float64]:
 
 def draw() -> None:
     """Write figures/convergence.png: training loss and validation accuracy over epochs, means with 95 % intervals."""
-    runs = read("claims_digits")
-    figure = Figure(figsize=(9, 3.4), layout="constrained", dpi=130)
-    axes = figure.subplots(1, 2)
-    for place, (curve, label) in enumerate({"train/loss": "training loss", "val/accuracy": "accuracy, %"}.items()):
-        for attention, (name, colour) in LOOKS.items():
-            factor = 100 if "accuracy" in curve else 1
-            values = factor * np.array([run["curves"][curve] for run in runs if run["attention"] == attention])
-            epochs, mean = np.arange(1, values.shape[1] + 1), values.mean(axis=0)
-            half = student_half_width(values.std(axis=0, ddof=1), len(values))
-            axes[place].plot(epochs, mean, color=colour, label=name)
-            axes[place].fill_between(epochs, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
-        axes[place].set(xlabel="epoch", ylabel=f"{'validation ' if place else ''}{label}")
-        axes[place].spines[["top", "right"]].set_visible(False)
-    axes[1].legend(frameon=False, fontsize=8, loc="lower right")
-    with whole_file(PICTURE) as unfinished:
-        figure.savefig(unfinished, format="png")
+    runs, looks = read("claims_digits"), {name: Look(colour, "none") for name, colour in LOOKS.values()}
+    panels = []
+    for curve, title in {"train/loss": "training loss", "val/accuracy": "validation accuracy"}.items():
+        points = [
+            (LOOKS[run["attention"]][0], epoch, value)
+            for run in runs
+            if run["attention"] in LOOKS
+            for epoch, value in enumerate(run["curves"][curve], start=1)
+        ]
+        table = seed_means(pd.DataFrame(points, columns=[ROW, "x", "value"]), [ROW, "x"])
+        panels.append(line_panel(table, looks, x="epoch", title=title, metric=curve))
+    save_chart(Chart(panels=panels, legend=legend_of(looks), size=(4.5, 3.2)), PICTURE)

@@ -8,14 +8,15 @@ Writes collapse.csv, collapse.json and the figures collapse_tokens and collapse_
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
 from operators import MIXERS, PERMUTATIONS, build_operators, shown_as
 from random_tokens import (
     BRANCH_GAIN,
@@ -35,7 +36,7 @@ from torch.nn.functional import layer_norm
 
 from sliceformer_lab.attention import Attention, LayerSpec
 from sliceformer_lab.commands.inspect.base import Findings
-from sliceformer_lab.commands.inspect.panels import legend_below, panels, styles
+from sliceformer_lab.measures.drawing import GRADIENT, Chart, Look, legend_of, looks_of
 from sliceformer_lab.measures.probe import measure
 from sliceformer_lab.runs.controls import is_control
 
@@ -106,8 +107,8 @@ class Collapse:
             .agg(mean="mean", std_over_draws=lambda values: values.std(ddof=0), draws="count")
             .reset_index()
         )
-        figures = {"collapse_tokens": self._picture(), "collapse_plane": self._plane(table)}
-        return Findings(table, figures, [self._summary(table, setting) for setting in (*ONE_LAYER, "layers")], FACTS)
+        charts = [self._picture(), self._plane(table)]
+        return Findings(table, charts, [self._summary(table, setting) for setting in (*ONE_LAYER, "layers")], FACTS)
 
     def _draw(self, seed: int) -> Iterator[dict[str, Any]]:
         for setting in ONE_LAYER:
@@ -164,62 +165,79 @@ class Collapse:
             )
         return shown_table
 
-    def _picture(self) -> Figure:
+    def _picture(self) -> Chart:
         """Tokens as points in one fixed plane; lower rows are deeper layers."""
         depths = sorted({0, 1, 2, self.layers // 2, self.layers} & set(range(self.layers + 1)))
-        figure, grid = panels(len(depths), len(PICTURED), width=1.9, height=1.9)
-        generator = torch.Generator().manual_seed(self.seed)
-        plane = torch.linalg.qr(white_tokens(self.tokens, 2, generator)).Q
-        colours = np.arange(self.tokens)
-        for column, name in zip(grid.T, PICTURED, strict=True):
-            deep = self.deep(name, self.seed, skip=False)
-            limit = float((deep[0][0] @ plane).abs().max()) * 1.25
-            for axes, depth in zip(column, depths, strict=True):
-                points = (deep[depth][0] @ plane).numpy()
-                axes.axhline(0, color="0.85", linewidth=0.7, zorder=0)
-                axes.axvline(0, color="0.85", linewidth=0.7, zorder=0)
-                axes.scatter(*points.T, c=colours, cmap="viridis", s=10)
-                axes.set(xlim=(-limit, limit), ylim=(-limit, limit), xticks=[], yticks=[], aspect="equal")
-            column[0].set_title(f"{shown_as(name)}{_control_line(name)}", fontsize=10)
-        for axes, depth in zip(grid[:, 0], depths, strict=True):
-            axes.set_ylabel("before" if depth == 0 else f"after {depth} layer{'s' if depth > 1 else ''}", fontsize=10)
-        figure.suptitle(
-            "Two collapses: to one point, $1x^T$ (softmax, mean), and to one line, $q a^T$ (sort). "
-            f"{self.tokens} random tokens of {self.tokens} channels,\nseen in one fixed plane, same scale in all "
-            "panels, colour: position of the token. Random orthogonal $W_V$ and the operator alone, no skip, no norm, "
-            "one draw.\nIt cannot show what trained weights, MLPs and skip connections do.",
-            fontsize=11,
+        plane = torch.linalg.qr(white_tokens(self.tokens, 2, torch.Generator().manual_seed(self.seed))).Q
+        points = {}
+        for name in PICTURED:
+            deep = [tokens[0] @ plane for tokens in self.deep(name, self.seed, skip=False)]
+            limit = float(deep[0].abs().max()) * 1.25
+            points |= {(name, depth): (deep[depth].numpy(), limit) for depth in depths}
+        heading = (
+            "Two collapses: to one point, 1x^T (softmax, mean), and to one line, q a^T (sort). "
+            f"{self.tokens} random tokens of {self.tokens} channels, seen in one fixed plane, same scale in all "
+            "panels, colour: position of the token. Random orthogonal W_V and the operator alone, no skip, no norm, "
+            "one draw.\n"
+            "It cannot show what trained weights, MLPs and skip connections do."
         )
-        return figure
+        return Chart(
+            name="collapse_tokens",
+            panels=[partial(_draw_points, points=points, name=name, depth=d) for d in depths for name in PICTURED],
+            heading=heading,
+            size=(1.9, 2.0),
+            columns=len(PICTURED),
+            has_outer_labels=True,
+        )
 
-    def _plane(self, table: pd.DataFrame) -> Figure:
+    def _plane(self, table: pd.DataFrame) -> Chart:
         """Each operator's path over depth, in the plane of the two residuals."""
-        figure, grid = panels(1, 2, width=5.6, height=4.8)
-        looks = styles(_style_table(PLANE))
-        for axes, setting in zip(grid[0], ("bare_layers", "layers"), strict=True):
-            for name in PLANE:
-                rows = table[(table["setting"] == setting) & (table["attention"] == name)]
-                path = rows.pivot(index="layer", columns="measure", values="mean")
-                x, y = path["distance_equal_tokens"].to_numpy(), path["distance_one_profile"].to_numpy()
-                style = looks[shown_as(name)]
-                axes.plot(x, y, **style, markersize=4, linewidth=1.2)
-                axes.plot(x[-1], y[-1], color=style["color"], marker=style["marker"], markersize=9)
-            axes.fill_between([0, 1.05], [0, 1.05], 1.05, color="0.93", linewidth=0)
-            axes.text(0.3, 0.62, "impossible:\n$1x^T$ has rank one too", color="0.45", ha="center", fontsize=9)
-            axes.text(0.09, 0.01, "all tokens\nequal", fontsize=9, va="bottom")
-            axes.text(1.02, 0.03, "one profile\nin every channel", fontsize=9, ha="right", va="bottom")
-            axes.set(xlim=(0, 1.05), ylim=(0, 1.05), aspect="equal")
-            axes.set(xlabel="distance from the nearest $1x^T$  (share of $|X|_F$)")
-            axes.set_title("operator alone" if setting == "bare_layers" else "with LayerNorm and skip connection")
-            axes.grid(alpha=0.3)
-        grid[0, 0].set_ylabel("distance from the nearest $q a^T$  (share of $|X|_F$)")
-        legend_below(figure, looks.values(), columns=4)
-        figure.suptitle(
+        names = {shown_as(name) + " (control)" * is_control(name): name for name in PLANE}
+        looks = looks_of({label: is_control(name) for label, name in names.items()})
+        by_name = {name: looks[label] for label, name in names.items()}
+        titles = {"bare_layers": "operator alone", "layers": "with LayerNorm and skip connection"}
+        panels = [
+            partial(_draw_paths, table=table[table["setting"] == setting], looks=by_name, title=title)
+            for setting, title in titles.items()
+        ]
+        heading = (
             f"{self.layers} random layers, one marker each, the last one large; mean of {self.draws} draws. "
-            "Nothing is trained.",
-            fontsize=11,
+            "Nothing is trained."
         )
-        return figure
+        return Chart(
+            name="collapse_plane",
+            panels=panels,
+            legend=legend_of(looks),
+            heading=heading,
+            size=(5.6, 4.8),
+            has_outer_labels=True,
+        )
+
+
+def _draw_points(axes: Axes, points: Mapping[tuple[str, int], tuple[Any, float]], name: str, depth: int) -> None:
+    places, limit = points[name, depth]
+    axes.axhline(0, color="0.85", linewidth=0.7, zorder=0)
+    axes.axvline(0, color="0.85", linewidth=0.7, zorder=0)
+    axes.scatter(*places.T, c=np.arange(len(places)), cmap=GRADIENT, s=10)
+    axes.set(xlim=(-limit, limit), ylim=(-limit, limit), xticks=[], yticks=[], aspect="equal")
+    axes.set(ylabel="before" if depth == 0 else f"after {depth} layer{'s' if depth > 1 else ''}")
+    if depth == 0:
+        axes.set_title(f"{shown_as(name)}\n{'(control)' if is_control(name) else ''}")
+
+
+def _draw_paths(axes: Axes, table: pd.DataFrame, looks: Mapping[str, Look], title: str) -> None:
+    for name, look in looks.items():
+        path = table[table["attention"] == name].pivot(index="layer", columns="measure", values="mean")
+        x, y = path["distance_equal_tokens"].to_numpy(), path["distance_one_profile"].to_numpy()
+        axes.plot(x, y, color=look.colour, marker=look.marker, linestyle=look.line, linewidth=1.2)
+        axes.plot(x[-1], y[-1], color=look.colour, marker=look.marker, markersize=9)
+    axes.fill_between([0, 1.05], [0, 1.05], 1.05, color="0.93", linewidth=0)
+    axes.text(0.3, 0.62, "impossible:\n1x^T has rank one too", color="0.45", ha="center")
+    axes.text(0.09, 0.01, "all tokens\nequal", va="bottom")
+    axes.text(1.02, 0.03, "one profile\nin every channel", ha="right", va="bottom")
+    axes.set(xlim=(0, 1.05), ylim=(0, 1.05), aspect="equal", title=title)
+    axes.set(xlabel="distance from the nearest 1x^T  (share of |X|_F)")
+    axes.set(ylabel="distance from the nearest q a^T  (share of |X|_F)")
 
 
 FACTS = {
@@ -243,16 +261,6 @@ def _mix_of(attention: Attention) -> Mix:
             return attention.mix(v, q, k).double()  # FNet computes in float32
 
     return mix
-
-
-def _control_line(name: str) -> str:
-    return "\n(control)" if is_control(name) else "\n"
-
-
-def _style_table(names: Sequence[str]) -> pd.DataFrame:
-    """The table that `styles` reads, for operators without runs."""
-    rows = [{"attention": shown_as(name), "control": is_control(name), "run": "random"} for name in names]
-    return pd.DataFrame(rows)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ from statistics import fmean
 from typing import Any
 
 from marked_sections import with_section
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
-from sliceformer_lab.measures.plots import COLOURS, save_figure
+from sliceformer_lab.measures.drawing import COLOURS, INK, Chart, save_chart
 from sliceformer_lab.measures.statistics import estimate_over_seeds
 from sliceformer_lab.runs.plain_text import markdown_table
 
@@ -87,20 +88,23 @@ def splits(runs: list[Run]) -> str:
 def draw() -> None:
     """Test mean IoU of every run, and lines for the models without a network."""
     found = read()
-    figure = Figure(figsize=(7.2, 3.4), layout="constrained")
-    axes = figure.subplots()
-    for place, attention in enumerate(reversed(ORDER)):
-        ious = [100 * run["metrics"]["test/mean_iou"] for run in reported(found["runs"], attention)]
-        axes.plot(ious, [place] * len(ious), "o", color=COLOURS[0], alpha=0.7)
-        axes.plot([fmean(ious)], [place], "|", color="black", markersize=18)
-    for (name, label), colour in zip(WITHOUT.items(), COLOURS[1:], strict=False):
-        axes.axvline(100 * found["references"][label]["test/mean_iou"], color=colour, linestyle="--", label=name)
-    axes.set_yticks(range(len(ORDER)), list(reversed(ORDER)))
-    axes.set_ylim(-0.6, len(ORDER) - 0.4)
-    axes.set_xlabel("test mean IoU, % (dots: seeds; bars: means)")
-    axes.legend(title="without a network", frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
-    axes.grid(alpha=0.3, axis="x")
-    save_figure(figure, FIGURE)
+
+    def draw_rows(axes: Axes) -> None:
+        for place, attention in enumerate(ORDER):
+            ious = [100 * run["metrics"]["test/mean_iou"] for run in reported(found["runs"], attention)]
+            axes.plot(ious, [place] * len(ious), "o", color=COLOURS[0], alpha=0.7, markersize=6)
+            axes.plot([fmean(ious)], [place], "|", color=INK, markersize=18)
+        for entry, label in zip(lines, WITHOUT.values(), strict=True):
+            axes.axvline(100 * found["references"][label]["test/mean_iou"], color=entry.get_color(), linestyle="--")
+        axes.set_yticks(range(len(ORDER)), ORDER)
+        axes.set_ylim(len(ORDER) - 0.4, -0.6)
+        axes.set_xlabel("test mean IoU, % (dots: seeds; bars: means; dashed: without a network)")
+
+    lines = [
+        Line2D([], [], color=colour, linestyle="--", label=name)
+        for name, colour in zip(WITHOUT, COLOURS[1:], strict=False)
+    ]
+    save_chart(Chart(panels=[draw_rows], legend=lines, size=(6.4, 3.4)), FIGURE)
 
 
 def _percent(value: float) -> str:

@@ -9,64 +9,53 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from numpy.typing import NDArray
 from results import RESULTS, read
-from scipy import stats
 
-from sliceformer_lab.runs.files import whole_file
+from sliceformer_lab.measures.drawing import Chart, Look, legend_of, save_chart
+from sliceformer_lab.measures.line_panels import ROW, line_panel, seed_means
+from sliceformer_lab.measures.statistics import estimate_over_seeds
 
 PICTURE = RESULTS.parent / "figures" / "depth.png"
 STUDY = "depth_digits"
-LOOKS = {  # attention -> its name in the figure, colour and marker; from the best test accuracy down
-    "csp": ("CSP", "#0072B2", "o"),
-    "random_permutation": ("random\npermutation", "#555555", "s"),
-    "sliceformer": ("Sliceformer", "#009E73", "^"),
-    "identity": ("identity\n(no mixing)", "#CC79A7", "D"),
-    "mha": ("softmax", "#D55E00", "v"),
+LOOKS = {  # attention -> its name in the figure and its look; from the best test accuracy down
+    "csp": ("CSP", Look("#0072B2", "o")),
+    "random_permutation": ("random permutation", Look("#555555", "s")),
+    "sliceformer": ("Sliceformer", Look("#009E73", "^")),
+    "identity": ("identity (no mixing)", Look("#CC79A7", "D")),
+    "mha": ("softmax", Look("#D55E00", "v")),
 }
 
 
 def draw() -> None:
-    """Write figures/depth.png: 1,600 pixels wide, made to be read at 800."""
-    runs, scores = read(STUDY), read("controls_digits")
-    figure = Figure(figsize=(8, 3.1), layout="constrained")
-    cosine, rank, accuracy = figure.subplots(1, 3, width_ratios=(1, 1, 1.15))
-    _over_layers(cosine, runs, "token_cosine")
-    cosine.set_title("Cosine between tokens", fontsize=10)
-    _over_layers(rank, runs, "stable_rank")
-    rank.set_title("Stable rank, mean removed", fontsize=10)
-    for place, (name, (label, colour, marker)) in enumerate(LOOKS.items()):
-        values = np.array([100 * run["metrics"]["test/accuracy"] for run in scores if run["attention"] == name])
-        accuracy.errorbar(
-            values.mean(), place, xerr=_half(values), color=colour, marker=marker, markersize=6, capsize=3
-        )
-        accuracy.text(93.2, place, label, color=colour, va="center", ha="right", fontsize=10, linespacing=1.05)
-    accuracy.set(xlim=(93.6, 100), ylim=(len(LOOKS) - 0.5, -0.5), yticks=[])
-    accuracy.set_title("Test accuracy, %", fontsize=10)
-    for axes in (cosine, rank, accuracy):
-        axes.tick_params(labelsize=9)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25)
-    with whole_file(PICTURE) as unfinished:
-        figure.savefig(unfinished, format="png", dpi=200)
+    """Write figures/depth.png."""
+    runs, scores, looks = read(STUDY), read("controls_digits"), dict(LOOKS.values())
+    panels = [
+        line_panel(_over_layers(runs, measure), looks, x="layer", title=title)
+        for measure, title in {
+            "token_cosine": "Cosine between tokens",
+            "stable_rank": "Stable rank, mean removed",
+        }.items()
+    ]
+
+    def draw_accuracies(axes: Axes) -> None:
+        for place, (name, (_, look)) in enumerate(LOOKS.items()):
+            accuracies = [100 * run["metrics"]["test/accuracy"] for run in scores if run["attention"] == name]
+            interval = estimate_over_seeds(accuracies).interval()
+            axes.plot([interval.low, interval.high], [place, place], color=look.colour)
+            axes.plot(np.mean(accuracies), place, color=look.colour, marker=look.marker, markersize=6)
+        axes.set(xlim=(93.6, 100), ylim=(len(LOOKS) - 0.5, -0.5), yticks=[], title="Test accuracy, %")
+
+    save_chart(Chart(panels=[*panels, draw_accuracies], legend=legend_of(looks)), PICTURE)
 
 
-def _over_layers(axes: Axes, runs: Sequence[Mapping[str, Any]], measure: str) -> None:
-    """Mean over seeds with its interval, by layer; one line an attention."""
-    for name, (_, colour, marker) in LOOKS.items():
-        values = np.array([run[measure] for run in runs if run["attention"] == name])  # (seeds, L)
-        layers = np.arange(1, values.shape[1] + 1)
-        mean, half = values.mean(0), _half(values)
-        axes.plot(layers, mean, color=colour, marker=marker, markersize=5, linewidth=1.6)
-        axes.fill_between(layers, mean - half, mean + half, color=colour, alpha=0.18, linewidth=0)
-    axes.set_xticks(layers)
-    axes.set_xlabel("layer", fontsize=9)
-
-
-def _half(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Half of Student's 95 % interval over the first axis."""
-    factor = stats.t.ppf(0.975, len(values) - 1) / len(values) ** 0.5
-    half: NDArray[np.float64] = factor * values.std(axis=0, ddof=1)
-    return half
+def _over_layers(runs: Sequence[Mapping[str, Any]], measure: str) -> pd.DataFrame:
+    """Mean over seeds with its interval, by layer and attention."""
+    points = [
+        (LOOKS[run["attention"]][0], layer, value)
+        for run in runs
+        if run["attention"] in LOOKS
+        for layer, value in enumerate(run[measure], start=1)
+    ]
+    return seed_means(pd.DataFrame(points, columns=[ROW, "x", "value"]), [ROW, "x"])

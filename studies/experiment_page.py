@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from marked_sections import with_section
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
 from run_experiment import Experiment, Job, read_experiments, unpacked
 
 from sliceformer_lab.commands.compare.sentences import (
@@ -30,7 +30,7 @@ from sliceformer_lab.commands.compare.sentences import (
 )
 from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, outcomes
 from sliceformer_lab.errors import DataError
-from sliceformer_lab.measures.plots import COLOURS, save_figure
+from sliceformer_lab.measures.drawing import COLOURS, INK, Chart, save_chart
 from sliceformer_lab.measures.statistics import LEVEL, Estimate, estimate_crossed
 from sliceformer_lab.runs.plain_text import markdown_table
 
@@ -255,21 +255,23 @@ def page(folder: Path) -> str:
 def draw(results: Results, file: Path) -> None:
     """The subject less each compared row, with its interval; dotted lines are the margin."""
     one = results.experiment
-    figure = Figure(figsize=(6.4, 0.8 + 0.36 * len(results.outcomes)), layout="constrained")
-    axes = figure.subplots()
     scale = one.sign * (1.0 if one.metric.endswith("mae") else 100.0)
-    for place, (row, outcome) in enumerate(reversed(results.outcomes.items())):
-        mean, ends = outcome.findings[AXIS].estimate.mean, outcome.findings[AXIS].interval
-        axes.plot([scale * ends.low, scale * ends.high], [place, place], color=COLOURS[0], linewidth=2)
-        axes.plot(scale * mean, place, "o", color=COLOURS[0])
-        axes.annotate(row, (-0.02, place), xycoords=("axes fraction", "data"), ha="right", va="center")
-    axes.set_yticks([])
-    axes.axvline(0, color="black", linewidth=0.8)
-    for edge in (-one.margin, one.margin):
-        axes.axvline(scale * edge, color="0.6", linewidth=0.8, linestyle=":")
-    points = "" if abs(scale) == 1.0 else " in points"
-    axes.set_xlabel(f"{one.subject} less this row{points}: {one.metric.replace('val/', 'test ')}")
-    save_figure(figure, file)
+    rows = list(results.outcomes)
+
+    def draw_rows(axes: Axes) -> None:
+        for place, outcome in enumerate(results.outcomes.values()):
+            mean, ends = outcome.findings[AXIS].estimate.mean, outcome.findings[AXIS].interval
+            axes.plot([scale * ends.low, scale * ends.high], [place, place], color=COLOURS[0], linewidth=2)
+            axes.plot(scale * mean, place, "o", color=COLOURS[0])
+        axes.axvline(0, color=INK, linewidth=0.8)
+        for edge in (-one.margin, one.margin):
+            axes.axvline(scale * edge, color="0.6", linewidth=0.8, linestyle=":")
+        axes.set_yticks(range(len(rows)), rows)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        points = "" if abs(scale) == 1.0 else " in points"
+        axes.set_xlabel(f"{one.subject} less this row{points}: {one.metric.replace('val/', 'test ')}")
+
+    save_chart(Chart(panels=[draw_rows], size=(6.4, 0.8 + 0.36 * len(rows))), file)
 
 
 def verdict() -> str:

@@ -28,7 +28,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from sliceformer_lab.attention import Attention, LayerSpec, build_layer
 from sliceformer_lab.config.compose import load_option
-from sliceformer_lab.measures.plots import COLOURS, MARKERS
+from sliceformer_lab.measures.drawing import COLOURS, MARKERS
 from sliceformer_lab.runs.plain_text import markdown_table
 
 STUDIES = Path(__file__).resolve().parent

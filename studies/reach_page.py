@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 from marked_sections import with_section
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
 from results import RESULTS, interval
 
-from sliceformer_lab.measures.plots import COLOURS, MARKERS, save_figure
+from sliceformer_lab.measures.drawing import MUTED, Chart, legend_of, look_at, save_chart
 from sliceformer_lab.measures.statistics import estimate_over_seeds, holm, sign_flip_test
 from sliceformer_lab.runs.plain_text import markdown_table
 
@@ -97,20 +97,23 @@ def difference_table(runs: Iterable[Run]) -> str:
 def draw() -> None:
     """Test accuracy of `probe_back` by length: a marker a seed, a line through their means."""
     runs = read()
-    figure = Figure(figsize=(7.2, 3.6), layout="constrained")
-    axes = figure.subplots()
-    for (row, label), colour, marker in zip(DRAWN.items(), COLOURS, MARKERS, strict=False):
-        own = [[run for run in runs if _is(run, "probe_back", row, tokens)] for tokens in DISTANCES]
-        scores = [[run["test/accuracy"] for run in of_a_length] for of_a_length in own]
-        points = [(place, score) for place, some in enumerate(scores) for score in some]
-        axes.plot(*zip(*points, strict=True), marker, color=colour, markerfacecolor="none")
-        axes.plot([np.mean(some) for some in scores], color=colour, marker=marker, markersize=3, label=label)
-    axes.axhline(CHANCE, color="0.5", linestyle=":", label="chance")
-    axes.set_xticks(range(len(DISTANCES)), [f"{tokens:,}\n{distance} before" for tokens, distance in DISTANCES.items()])
-    axes.set_xlabel("tokens, and the distance of the symbol that is asked for")
-    axes.set_ylabel("test accuracy")
-    figure.legend(loc="outside right upper", frameon=False)
-    save_figure(figure, PICTURE)
+    looks = {label: look_at(place, control=False) for place, label in enumerate(DRAWN.values())}
+
+    def draw_rows(axes: Axes) -> None:
+        for (row, label), look in zip(DRAWN.items(), looks.values(), strict=True):
+            own = [[run for run in runs if _is(run, "probe_back", row, tokens)] for tokens in DISTANCES]
+            scores = [[run["test/accuracy"] for run in of_a_length] for of_a_length in own]
+            points = [(place, score) for place, some in enumerate(scores) for score in some]
+            axes.plot(*zip(*points, strict=True), look.marker, color=look.colour, markerfacecolor="none")
+            means = [np.mean(some) for some in scores]
+            axes.plot(means, color=look.colour, marker=look.marker, linestyle=look.line, label=label)
+        axes.axhline(CHANCE, color=MUTED, linestyle=":")
+        axes.text(0, CHANCE, "chance", color=MUTED, va="bottom")
+        lengths = [f"{tokens:,}\n{distance} before" for tokens, distance in DISTANCES.items()]
+        axes.set_xticks(range(len(DISTANCES)), lengths)
+        axes.set(xlabel="tokens, and the distance of the symbol that is asked for", ylabel="test accuracy")
+
+    save_chart(Chart(panels=[draw_rows], legend=legend_of(looks), size=(6.4, 3.6)), PICTURE)
 
 
 def page() -> str:

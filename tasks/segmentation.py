@@ -155,6 +155,7 @@ def _count_shares(mask: np.ndarray, names: Names) -> Row:
 
 def _draw_masks(scored: ScoredSplit, path: Path) -> None:
     """Image, true and predicted mask of some examples, evenly from the worst to the best."""
+    from sliceformer_lab.measures.drawing import names_in_picture
     from sliceformer_lab.measures.mask_plots import Segmented, plot_masks
 
     targets, outputs = scored.targets, scored.outputs.astype(np.int64)
@@ -174,5 +175,5 @@ def _draw_masks(scored: ScoredSplit, path: Path) -> None:
         f"{scored.title}: {100 * total:.1f} % of the pixels of {len(targets):,} images are right; "
         f"{len(shown)}, worst to best"
     )
-    data = scored.data
-    plot_masks(shown, names_or_numbers(data.class_names(), data.spec.num_classes), path, title)
+    names, remark = names_in_picture(names_or_numbers(scored.data.class_names(), scored.data.spec.num_classes))
+    plot_masks(shown, names, path, title + remark)

@@ -248,16 +248,19 @@ def _format_truths(targets: Tensor, names: Names) -> list[Row]:
 
 
 def _draw_confusion(scored: ScoredSplit, path: Path) -> None:
+    from sliceformer_lab.measures.drawing import names_in_picture
     from sliceformer_lab.measures.result_plots import plot_confusion
 
     targets, outputs = scored.targets, scored.outputs
     correct = float((outputs.argmax(axis=1) == targets).mean())
     title = f"{scored.title}: accuracy {100 * correct:.1f} %, {len(targets):,} examples"
-    plot_confusion(targets, outputs, names_or_numbers(scored.data.class_names(), outputs.shape[1]), path, title)
+    names, remark = names_in_picture(names_or_numbers(scored.data.class_names(), outputs.shape[1]))
+    plot_confusion(targets, outputs, names, path, title + remark)
 
 
 def _draw_mistakes(scored: ScoredSplit, path: Path) -> None:
     """The wrong answers that the model was surest of; no picture if all are right."""
+    from sliceformer_lab.measures.drawing import names_in_picture
     from sliceformer_lab.measures.result_plots import Mistake, plot_mistakes
 
     targets, logits = scored.targets, scored.outputs.astype(np.float64)
@@ -268,30 +271,34 @@ def _draw_mistakes(scored: ScoredSplit, path: Path) -> None:
     if not len(worst):
         path.unlink(missing_ok=True)
         return
-    names = names_or_numbers(scored.data.class_names(), logits.shape[1])
+    names, remark = names_in_picture(names_or_numbers(scored.data.class_names(), logits.shape[1]))
     mistakes = [
         Mistake(example.place, example.content, names[targets[i]], f"predicted: {names[answers[i]]} ({chances[i]:.0%})")
         for i, example in zip(worst, scored.examples(worst), strict=True)
     ]
     title = f"{scored.title}: the {len(worst)} surest of {len(wrong):,} wrong answers to {len(targets):,} examples"
-    plot_mistakes(mistakes, scored.data.content_kind, path, title)
+    plot_mistakes(mistakes, scored.data.content_kind, path, title + remark)
 
 
 def _draw_plot(plot: Callable[..., None], scored: ScoredSplit, path: Path) -> None:
+    from sliceformer_lab.measures.drawing import names_in_picture
+
     unit = scored.data.target_unit()
     title = f"{scored.title}, {len(scored.targets):,} examples{f', in {unit}' if unit else ''}"
-    plot(scored.targets, scored.outputs, _list_names(scored), path, title)
+    names, remark = names_in_picture(_list_names(scored))
+    plot(scored.targets, scored.outputs, names, path, title + remark)
 
 
 def _draw_errors(scored: ScoredSplit, path: Path) -> None:
     """The largest errors; of several targets the largest error in units of the target's deviation counts."""
+    from sliceformer_lab.measures.drawing import names_in_picture
     from sliceformer_lab.measures.result_plots import Mistake, plot_mistakes
 
     targets, outputs = scored.targets.astype(np.float64), scored.outputs.astype(np.float64)
     deviation = np.nanstd(targets, axis=0)
     errors = np.nan_to_num(np.abs(outputs - targets) / np.where(deviation > 0, deviation, 1))
     worst = np.argsort(-errors.max(axis=1), kind="stable")[:MAX_MISTAKES]
-    names = _list_names(scored)
+    names, remark = names_in_picture(_list_names(scored))
     mistakes = []
     for i, example in zip(worst, scored.examples(worst), strict=True):
         target = int(errors[i].argmax())
@@ -299,7 +306,7 @@ def _draw_errors(scored: ScoredSplit, path: Path) -> None:
         truth, answer = targets[i, target], outputs[i, target]
         mistakes.append(Mistake(example.place, example.content, f"{name}{truth:.4g}", f"predicted: {answer:.4g}"))
     title = f"{scored.title}: the {len(worst)} largest errors of {len(targets):,} examples"
-    plot_mistakes(mistakes, scored.data.content_kind, path, title)
+    plot_mistakes(mistakes, scored.data.content_kind, path, title + remark)
 
 
 def _list_names(scored: ScoredSplit) -> tuple[str, ...]:

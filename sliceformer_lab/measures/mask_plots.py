@@ -5,21 +5,23 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from sliceformer_lab.measures.plots import save_figure, shorten_path, wrap_title
+from sliceformer_lab.measures.drawing import Chart, Panel, draw_pixels, save_chart, shorten_path
 
 HEADS = ("image", "true mask", "predicted mask")
 NO_CLASS = "white"
 MAX_LEGEND_CLASSES = 40  # classes in the legend
 MAX_NAME_CHARACTERS, MAX_PLACE_CHARACTERS = 24, 40  # characters
+SIDE_INCHES = 2.9  # the width of a picture
 GOLDEN = 0.618  # share of the colour circle between two neighbouring classes of many
 
 
@@ -49,36 +51,31 @@ def plot_masks(shown: Sequence[Segmented], names: Sequence[str], path: Path, tit
     """Draw a row for each image, and a legend of the classes in their masks."""
     colours = class_colours(len(names))
     height, width = shown[0].truth.shape
-    side = 2.9
-    figure = Figure(figsize=(3 * side + 0.4, (side * height / width + 0.3) * len(shown) + 1.6), layout="constrained")
-    grid = figure.subplots(len(shown), len(HEADS), squeeze=False)
-    for axes, one in zip(grid, shown, strict=True):
+    panels: list[Panel] = []
+    for one in shown:
         drawn = (one.picture, _colour_mask(one.truth, colours), _colour_mask(one.answer, colours))
         heads = (shorten_path(one.place, MAX_PLACE_CHARACTERS), HEADS[1], f"{HEADS[2]}: {one.note}")
-        for panel, pixels, head in zip(axes, drawn, heads, strict=True):
-            panel.imshow(pixels, interpolation="nearest")
-            panel.set_title(head, fontsize=8, parse_math=False)
-            panel.set_xticks([])
-            panel.set_yticks([])
+        panels += [partial(_draw_pixels, pixels=pixels, head=head) for pixels, head in zip(drawn, heads, strict=True)]
     classes, unknown = _find_classes(shown)
-    labels = [
-        textwrap.shorten(names[one], MAX_NAME_CHARACTERS, placeholder="…") for one in classes[:MAX_LEGEND_CLASSES]
+    entries = [
+        (textwrap.shorten(names[one], MAX_NAME_CHARACTERS, placeholder="…"), colours[one] / 255)
+        for one in classes[:MAX_LEGEND_CLASSES]
     ]
-    patches = [Patch(facecolor=colours[one] / 255) for one in classes[:MAX_LEGEND_CLASSES]]
     if len(classes) > MAX_LEGEND_CLASSES:
-        labels.append(f"and {len(classes) - MAX_LEGEND_CLASSES} more")
-        patches.append(Patch(facecolor="none"))
+        entries.append((f"and {len(classes) - MAX_LEGEND_CLASSES} more", "none"))
     if unknown:
-        labels.append("no class")
-        patches.append(Patch(facecolor=NO_CLASS, edgecolor="0.6"))
-    columns = max(1, int(3 * side * 11 / (max(map(len, labels)) + 7)))  # 11 characters an inch
-    for patch, label in zip(patches, labels, strict=True):
-        patch.set_label(label)
-    figure.legend(
-        handles=patches, loc="outside lower center", ncols=min(columns, len(labels)), frameon=False, fontsize=9
-    )
-    wrap_title(figure, title)
-    save_figure(figure, path)
+        entries.append(("no class", NO_CLASS))
+    legend = [
+        Line2D([], [], linestyle="none", marker="s", markersize=9, color=colour, markeredgecolor="0.6", label=label)
+        for label, colour in entries
+    ]
+    size = (SIDE_INCHES, SIDE_INCHES * height / width + 0.3)
+    save_chart(Chart(panels=panels, legend=legend, heading=title, size=size, columns=len(HEADS)), path)
+
+
+def _draw_pixels(axes: Axes, pixels: NDArray[Any], head: str) -> None:
+    draw_pixels(axes, pixels)
+    axes.set_title(head, fontsize=8, weight="normal")
 
 
 def _colour_mask(mask: NDArray[Any], colours: NDArray[np.uint8]) -> NDArray[np.uint8]:

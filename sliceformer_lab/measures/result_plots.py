@@ -6,24 +6,34 @@ import io
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
-from sliceformer_lab.measures.plots import COLOURS, save_figure, shorten_path, wrap_title
+from sliceformer_lab.measures.drawing import (
+    COLOURS,
+    MUTED,
+    Chart,
+    add_colour_bar,
+    draw_pixels,
+    save_chart,
+    shorten_path,
+)
 
 MAX_CLASSES = 40  # of a confusion matrix; beyond, those in the most errors
 WITH_NUMBERS = 20  # classes of a confusion matrix whose cells have room for numbers
 MAX_PANELS, MAX_CURVES, MAX_POINTS = 6, 12, 5000
 MAX_LINES = 12  # channels of a series that are drawn as lines
-TRUE, ANSWERED, MUTED = "#0072B2", "#D55E00", "#59636e"  # colours of the truth, the model's answer, and places
+TRUE, ANSWERED = COLOURS[:2]  # of the truth and the model's answer
 MAX_NAME_CHARACTERS, MAX_TEXT_CHARACTERS = 24, 500  # characters
 WRAP, SIDE = 136, 160  # characters of a line of text, pixels of a picture
+LINE_INCHES = 0.19  # the height of a line of text
 
 
 @dataclass(frozen=True)
@@ -53,23 +63,24 @@ def plot_confusion(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence
     share = shown / np.maximum(table[chosen].sum(axis=1, keepdims=True), 1)
     labels = [_shorten_text(names[int(i)]) for i in chosen]
     side = 2.2 + (0.42 if len(chosen) <= WITH_NUMBERS else 0.24) * len(chosen) + 0.06 * max(map(len, labels))
-    figure = Figure(figsize=(max(side + 1.2, 4.6), max(side, 4.0)), layout="constrained")
-    axes = figure.subplots()
+    panel = partial(_draw_matrix, shown=shown, share=share, labels=labels)
+    save_chart(Chart(panels=[panel], heading=title, size=(max(side + 1.2, 4.6), max(side, 4.0))), path)
+
+
+def _draw_matrix(axes: Axes, shown: NDArray[np.int64], share: NDArray[np.float64], labels: Sequence[str]) -> None:
     drawn = axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
-    small = 9 if len(chosen) <= WITH_NUMBERS else 7
+    axes.grid(visible=False)
+    has_numbers = len(labels) <= WITH_NUMBERS
+    small = 9 if has_numbers else 7
     turn = 0 if max(map(len, labels)) <= 2 else 90
-    axes.set_xticks(range(len(chosen)), labels, rotation=turn, fontsize=small, parse_math=False)
-    axes.set_yticks(range(len(chosen)), labels, fontsize=small, parse_math=False)
+    axes.set_xticks(range(len(labels)), labels, rotation=turn, fontsize=small)
+    axes.set_yticks(range(len(labels)), labels, fontsize=small)
     axes.set(xlabel="predicted class", ylabel="true class")
-    if len(chosen) <= WITH_NUMBERS:
-        for (row, column), number in np.ndenumerate(shown):
-            if number:
-                ink = "white" if share[row, column] > 0.55 else "black"
-                axes.text(column, row, f"{number:,}", ha="center", va="center", color=ink, fontsize=8)
-    bar = figure.colorbar(drawn, ax=axes, format=PercentFormatter(1), shrink=0.8)
-    bar.set_label("share of the true class")
-    wrap_title(figure, title)
-    save_figure(figure, path)
+    for (row, column), number in np.ndenumerate(shown):
+        if has_numbers and number:
+            ink = "white" if share[row, column] > 0.55 else "black"
+            axes.text(column, row, f"{number:,}", ha="center", va="center", color=ink, fontsize=8)
+    add_colour_bar(axes, drawn, "share of the true class", shrink=0.8, format=PercentFormatter(1))
 
 
 def plot_roc(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence[str], path: Path, title: str) -> None:
@@ -79,10 +90,8 @@ def plot_roc(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence[str],
     """
     from sklearn.metrics import auc, roc_curve  # slow to import
 
-    figure = Figure(figsize=(8.2, 4.8), layout="compressed")
-    axes = figure.subplots()
-    axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--")
-    areas = []
+    areas: list[float] = []
+    curves: list[Line2D] = []
     for label, name in enumerate(names):
         known = np.isfinite(targets[:, label])
         truth, scores = targets[known, label] > 0.5, outputs[known, label]
@@ -90,43 +99,38 @@ def plot_roc(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence[str],
             continue
         false, true, _ = roc_curve(truth, scores)
         areas.append(float(auc(false, true)))
-        if len(areas) <= MAX_CURVES:
-            place = len(areas) - 1
-            dashes = "-" if place < len(COLOURS) else "--"
-            legend = f"{_shorten_text(name)}: {areas[-1]:.3f} ({int(truth.sum())} of {len(truth)})"
-            axes.plot(false, true, dashes, color=COLOURS[place % len(COLOURS)], linewidth=1.4, label=legend)
-    axes.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
-    axes.set_aspect("equal")
-    axes.grid(alpha=0.3)
+        turn, place = divmod(len(curves), len(COLOURS))
+        words = f"{_shorten_text(name)}: {areas[-1]:.3f} ({int(truth.sum())} of {len(truth)})"
+        curves.append(Line2D(false, true, color=COLOURS[place], linestyle="--" if turn else "-", label=words))
+
+    def draw(axes: Axes) -> None:
+        axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--")
+        for curve in curves[:MAX_CURVES]:
+            axes.plot(*curve.get_data(), color=curve.get_color(), linestyle=curve.get_linestyle(), linewidth=1.4)
+        axes.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
+        axes.set_aspect("equal")
+
     if areas:
         left_out = f", {MAX_CURVES} of {len(areas)} labels" if len(areas) > MAX_CURVES else ""
-        head = f"area under the curve{left_out}\n(positives of known)"
-        axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), title=head, frameon=False, fontsize=9)
-    mean = f"; mean area {np.mean(areas):.3f}" if areas else ""
-    axes.set_title(f"{title}{mean}", fontsize=11)
-    save_figure(figure, path)
+        title += f"; mean area {np.mean(areas):.3f}. Below: area under the curve (positives of known){left_out}"
+    save_chart(Chart(panels=[draw], legend=curves[:MAX_CURVES], heading=title, size=(5.0, 4.6)), path)
 
 
 def plot_predicted(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence[str], path: Path, title: str) -> None:
     """Draw predicted against true numbers (n, T), a panel for each of the first six targets; NaN is unknown."""
     count = min(targets.shape[1], MAX_PANELS)
-    columns = min(count, 3)
-    rows = -(-count // columns)
-    figure = Figure(figsize=(4.4 * columns, 4.3 * rows + 0.3), layout="compressed")
-    grid = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes in grid[count:]:
-        axes.remove()
-    for axes, target in zip(grid, range(count), strict=False):
-        known = np.isfinite(targets[:, target])
-        _draw_predicted(axes, targets[known, target].astype(float), outputs[known, target].astype(float), names[target])
     left_out = f"; {count} of {targets.shape[1]} targets" if count < targets.shape[1] else ""
-    wrap_title(figure, f"{title}{left_out}")
-    save_figure(figure, path)
+    panels = []
+    for target in range(count):
+        known = np.isfinite(targets[:, target])
+        true, predicted = (numbers[known, target].astype(float) for numbers in (targets, outputs))
+        panels.append(partial(_draw_predicted, true=true, predicted=predicted, name=_shorten_text(names[target])))
+    save_chart(Chart(panels=panels, heading=f"{title}{left_out}", size=(4.4, 4.3)), path)
 
 
 def _draw_predicted(axes: Axes, true: NDArray[np.float64], predicted: NDArray[np.float64], name: str) -> None:
     if not len(true):
-        axes.set_title(f"{_shorten_text(name)}: no known value", parse_math=False, fontsize=10)
+        axes.set_title(f"{name}: no known value")
         return
     spread = float(((true - true.mean()) ** 2).sum())
     r2 = 1 - float(((true - predicted) ** 2).sum()) / spread if spread > 0 else float("nan")
@@ -137,12 +141,10 @@ def _draw_predicted(axes: Axes, true: NDArray[np.float64], predicted: NDArray[np
     axes.plot(ends, ends, color="0.55", linewidth=1, linestyle="--", label="predicted = true")
     size, alpha = (18, 0.7) if len(some) <= 500 else (6, 0.35)
     axes.scatter(true[some], predicted[some], s=size, alpha=alpha, color=COLOURS[0], linewidths=0)
-    axes.set(xlim=ends, ylim=ends, xlabel="true", ylabel="predicted")
-    axes.set_aspect("equal")
-    axes.legend(frameon=False, fontsize=8, loc="upper left")
-    axes.grid(alpha=0.3)
+    axes.set(xlim=ends, ylim=ends, xlabel="true", ylabel="predicted", aspect="equal")
+    axes.legend(fontsize=8, loc="upper left")
     shown = f" ({len(some):,} of {len(true):,} points)" if len(some) < len(true) else ""
-    axes.set_title(f"{_shorten_text(name)}: R² {r2:.3f}, MAE {mae:.3g}{shown}", fontsize=10, parse_math=False)
+    axes.set_title(f"{name}: R² {r2:.3f}, MAE {mae:.3g}{shown}")
 
 
 def plot_mistakes(mistakes: Sequence[Mistake], kind: str | None, path: Path, title: str) -> None:
@@ -158,53 +160,41 @@ def plot_mistakes(mistakes: Sequence[Mistake], kind: str | None, path: Path, tit
     }
     draw = ways.get(kind or "")
     if draw is None or any(mistake.content is None for mistake in mistakes):
-        figure = _as_lines(mistakes, title)
+        chart = _list_lines(mistakes, title)
     else:
-        figure = _as_grid(mistakes, draw, title, flat=kind != "cloud")
-    save_figure(figure, path)
+        panels = [partial(_draw_mistake, mistake=mistake, draw=draw) for mistake in mistakes]
+        chart = Chart(panels=panels, heading=title, size=(3.0, 3.6), columns=4, is_3d=kind == "cloud")
+    save_chart(chart, path)
 
 
-def _as_grid(mistakes: Sequence[Mistake], draw: Callable[[Any, Any], None], title: str, *, flat: bool) -> Figure:
-    columns = min(4, len(mistakes))
-    rows = -(-len(mistakes) // columns)
-    figure = Figure(figsize=(max(3.0 * columns, 6.0), 3.6 * rows + 0.6), layout="compressed")
-    for number, mistake in enumerate(mistakes, start=1):
-        axes: Any = figure.add_subplot(rows, columns, number, projection=None if flat else "3d")
-        draw(axes, mistake.content)
-        axes.set_xticks([])
-        axes.set_yticks([])
-        for spine in axes.spines.values():
-            spine.set_color("0.8")
-        axes.set_title(shorten_path(mistake.place), fontsize=8, color=MUTED, parse_math=False)
-        for height, words, colour in ((-0.04, f"true: {mistake.truth}", TRUE), (-0.13, mistake.answer, ANSWERED)):
-            place: dict[str, Any] = {
-                "transform": axes.transAxes,
-                "ha": "center",
-                "va": "top",
-                "fontsize": 9,
-                "parse_math": False,
-            }
-            write = axes.text if flat else axes.text2D
-            write(0.5, height, _shorten_text(words, 34), color=colour, **place)
-    wrap_title(figure, title)
-    return figure
+def _draw_mistake(axes: Any, mistake: Mistake, draw: Callable[[Any, Any], None]) -> None:
+    """The content, its place above it, and the truth and the answer below it."""
+    draw(axes, mistake.content)
+    axes.set(xticks=[], yticks=[])
+    axes.set_title(shorten_path(mistake.place), fontsize=8, color=MUTED, weight="normal", loc="center")
+    write = getattr(axes, "text2D", axes.text)
+    for height, words, colour in ((-0.04, f"true: {mistake.truth}", TRUE), (-0.13, mistake.answer, ANSWERED)):
+        text = _shorten_text(words, 34)
+        write(0.5, height, text, color=colour, transform=axes.transAxes, ha="center", va="top")
 
 
-def _as_lines(mistakes: Sequence[Mistake], title: str) -> Figure:
+def _list_lines(mistakes: Sequence[Mistake], title: str) -> Chart:
+    """Each mistake in one line, and its text below it."""
     texts = [_wrap_text(mistake.content) for mistake in mistakes]
-    lines = sum(text.count("\n") + 1 if text else 0 for text in texts) + 1.9 * len(texts) + 2
-    inches = 0.19 * lines
-    figure = Figure(figsize=(11, inches))
-    step, top = 1 / lines, 1 - 1.8 / lines
-    for mistake, text in zip(mistakes, texts, strict=True):
-        style: dict[str, Any] = {"fontsize": 9, "va": "top", "parse_math": False}
-        figure.text(0.02, top, f"true: {_shorten_text(mistake.truth, 40)}", color=TRUE, weight="bold", **style)
-        figure.text(0.30, top, _shorten_text(mistake.answer, 50), color=ANSWERED, weight="bold", **style)
-        figure.text(0.98, top, shorten_path(mistake.place, 50), color=MUTED, ha="right", **style)
-        figure.text(0.02, top - 1.15 * step, text, linespacing=1.25, **style)
-        top -= (1.9 + (text.count("\n") + 1 if text else 0)) * step
-    figure.text(0.02, 1 - 0.3 * step, title, fontsize=11, va="top", parse_math=False)
-    return figure
+    heights = [1.9 + (text.count("\n") + 1 if text else 0) for text in texts]  # in lines
+
+    def draw(axes: Axes) -> None:
+        axes.set_axis_off()
+        axes.set(xlim=(0, 1), ylim=(sum(heights), 0))
+        top = 0.0
+        for mistake, text, height in zip(mistakes, texts, heights, strict=True):
+            axes.text(0.0, top, f"true: {_shorten_text(mistake.truth, 40)}", color=TRUE, weight="bold", va="top")
+            axes.text(0.3, top, _shorten_text(mistake.answer, 50), color=ANSWERED, weight="bold", va="top")
+            axes.text(1.0, top, shorten_path(mistake.place, 50), color=MUTED, ha="right", va="top")
+            axes.text(0.0, top + 1.15, text, linespacing=1.25, va="top")
+            top += height
+
+    return Chart(panels=[draw], heading=title, size=(11, LINE_INCHES * sum(heights)))
 
 
 def _wrap_text(content: object) -> str:
@@ -219,7 +209,7 @@ def _wrap_text(content: object) -> str:
 
 def _draw_picture(axes: Axes, pixels: NDArray[Any]) -> None:
     step = max(1, -(-max(pixels.shape[:2]) // (2 * SIDE)))
-    axes.imshow(pixels[::step, ::step], cmap="gray", interpolation="nearest", vmin=0, vmax=255)
+    draw_pixels(axes, pixels[::step, ::step], cmap="gray", vmin=0, vmax=255)
 
 
 def _draw_molecule(axes: Axes, smiles: str) -> None:
@@ -237,10 +227,10 @@ def _draw_molecule(axes: Axes, smiles: str) -> None:
         rdMolDraw2D.PrepareAndDrawMolecule(canvas, molecule)
         canvas.FinishDrawing()
         with Image.open(io.BytesIO(canvas.GetDrawingText())) as drawing:
-            axes.imshow(np.asarray(drawing.convert("RGB")))
+            draw_pixels(axes, np.asarray(drawing.convert("RGB")))
     except (ImportError, ValueError, RuntimeError):
         written = "\n".join(textwrap.wrap(_shorten_text(smiles, 160), 28))
-        axes.text(0.5, 0.5, written, ha="center", va="center", fontsize=8, parse_math=False, transform=axes.transAxes)
+        axes.text(0.5, 0.5, written, ha="center", va="center", fontsize=8, transform=axes.transAxes)
 
 
 def _draw_cloud(axes: Any, points: NDArray[Any]) -> None:
@@ -253,7 +243,7 @@ def _draw_cloud(axes: Any, points: NDArray[Any]) -> None:
 def _draw_series(axes: Axes, values: NDArray[Any]) -> None:
     """A line for each channel over the steps, with gaps; many channels, such as mel bands, as a picture."""
     if values.shape[1] > MAX_LINES:
-        axes.imshow(values.T, aspect="auto", origin="lower", interpolation="nearest", cmap="viridis")
+        draw_pixels(axes, values.T, aspect="auto", origin="lower", cmap="viridis")
         return
     for channel, line in enumerate(values.T):
         axes.plot(line, color=COLOURS[channel % len(COLOURS)], linewidth=0.9, marker="." if len(line) < 30 else None)

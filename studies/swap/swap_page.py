@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 from intervals import correct, mean_estimate
 from marked_sections import with_section
+from matplotlib.axes import Axes
 from tuned_page import tuned_results
 from vit_page import vit_results
 
 from sliceformer_lab.commands.compare.sentences import p_value
 from sliceformer_lab.commands.swap.swap_verdict import format_points
+from sliceformer_lab.measures.drawing import Chart, Look, legend_of, looks_of, save_chart
 from sliceformer_lab.measures.statistics import LEVEL, Estimate, estimate_crossed, holm
+from sliceformer_lab.runs.controls import is_control
 from sliceformer_lab.runs.plain_text import markdown_table
 
 FOLDER = Path(__file__).resolve().parent
@@ -188,20 +191,23 @@ def cost_tables() -> str:
 def draw() -> None:
     """Score against the number of layers replaced: two tasks from both sides, the third from the top."""
     lines, third = read_lines(TASKS), read_lines(THIRD)
-    figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
-    axes[1].sharey(axes[0])
     panels = ((lines, "top", "AG News, SST-2"), (lines, "bottom", "AG News, SST-2"), (third, "top", "20 Newsgroups"))
-    for axis, (scored, side, title) in zip(axes, panels, strict=True):
-        original = 100 * score(scored, ORIGINAL)
-        for row in ROWS[:-1]:
-            places = {k: (row, f"{side} {k}" if k < 6 else "all", "layers") for k in range(1, 7)}
-            known = {k: 100 * score(scored, place) for k, place in places.items() if place in scored}
-            axis.plot([0, *known], [original, *known.values()], marker="o", markersize=3, linewidth=1, label=row)
-        axis.axhline(original - 1, color="grey", linewidth=0.8, linestyle="--")
-        axis.set(title=title, xlabel=f"layers replaced, from the {side}", xticks=range(7))
-    axes[0].set_ylabel("mean accuracy, %")
-    axes[2].legend(fontsize=7)
-    figure.savefig(FOLDER.parent / "figures" / "swap.png", dpi=110, metadata={"Software": None})
+    looks = looks_of({row: is_control(row) for row in ROWS[:-1]})
+    drawn = [
+        partial(_draw_scores, scored=scored, side=side, title=title, looks=looks) for scored, side, title in panels
+    ]
+    save_chart(Chart(panels=drawn, legend=legend_of(looks), size=(4.0, 3.4)), FOLDER.parent / "figures" / "swap.png")
+
+
+def _draw_scores(axes: Axes, scored: Lines, side: str, title: str, looks: Mapping[str, Look]) -> None:
+    original = 100 * score(scored, ORIGINAL)
+    for row, look in looks.items():
+        places: dict[int, Place] = {k: (row, f"{side} {k}" if k < 6 else "all", "layers") for k in range(1, 7)}
+        known = {k: 100 * score(scored, place) for k, place in places.items() if place in scored}
+        means = [original, *known.values()]
+        axes.plot([0, *known], means, color=look.colour, marker=look.marker, linestyle=look.line, linewidth=1)
+    axes.axhline(original - 1, color="grey", linewidth=0.8, linestyle="--")
+    axes.set(title=title, xlabel=f"layers replaced, from the {side}", ylabel="mean accuracy, %", xticks=range(7))
 
 
 def page() -> str:

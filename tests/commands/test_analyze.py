@@ -92,9 +92,9 @@ def test_every_attention_and_control_is_in_the_table_and_in_every_figure(runs: P
         **dict.fromkeys(controls(), True),
     }
     labels = {"csp", "mha", *(f"{name} (control, only untrained)" for name in controls())}
-    assert len(found.figures) == len(FORMS) + len(MEASURES) - 1
-    for figure in found.figures.values():
-        assert {text.get_text() for text in figure.legends[0].get_texts()} == labels
+    assert len(found.charts) == len(FORMS) + len(MEASURES) - 1
+    for chart in found.charts:
+        assert {entry.get_label() for entry in chart.legend} == labels
     mean = found.table[(found.table["attention"] == "mean") & (found.table["place"] == "output")]
     rank = mean[(mean["measure"] == "stable_rank") & (mean["form"] == "mean_removed")]
     assert rank["mean"].abs().max() == 0
@@ -212,9 +212,10 @@ def test_residual_is_that_of_the_real_tokens_and_stays_below_the_bound(study: St
     alone = table[~(table["skip"] | table["mlp"] | table["norm"]) & (table["measure"] == "relative_residual")]
     last = alone[alone["layer"] == alone["layer"].max()].groupby("attention")["mean"].max()
     assert last["mha"] < 0.05 < 0.5 < last["csp"] and last["mean"] < 1e-5
-    assert set(found.figures) == {"digits-residual-init", "digits-residual-best", "digits-bound"}
-    trained = found.figures["digits-residual-best"].legends[0].get_texts()
-    assert {text.get_text() for text in trained} == {"csp", "mha"}, "the untrained controls have no line there"
+    charts = {chart.name: chart for chart in found.charts}
+    assert set(charts) == {"digits-residual-init", "digits-residual-best", "digits-bound"}
+    trained = charts["digits-residual-best"].legend
+    assert {entry.get_label() for entry in trained} == {"csp", "mha"}, "the untrained controls have no line there"
 
 
 @pytest.mark.parametrize(
@@ -351,23 +352,24 @@ def test_the_command_writes_tables_and_pictures_and_names_what_it_left_out(
         assert why in made_from["left_out"][str(folder / name)] and why in out
 
 
-def test_each_group_of_a_task_has_figures_of_its_own_and_controls_are_measured_beside_a_run_only(
-    runs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_each_group_of_a_task_has_charts_of_its_own_with_its_number_and_controls_are_measured_beside_a_run_only(
+    runs: Path, tmp_path: Path
 ) -> None:
     for name in ("small", "trial", "whole"):  # three tables of one task
         shutil.copytree(runs / "c0", tmp_path / name)
     change(tmp_path / "small", SUMMARY, '"num_train": 64', '"num_train": 63')
     change(tmp_path / "trial", SUMMARY, '"num_train": 64', '"num_train": 65')
     shutil.rmtree(tmp_path / "trial" / "checkpoints")  # as debug=fast leaves a run
-    code, _, err = analyze(capfd, "spectrum", f"runs={tmp_path}", "analysis.samples=1")
-    assert (code, err) == (0, "")
-    written = tmp_path / "analysis" / "spectrum"
-    depths = {file.name for file in written.glob("*depth-cosine*.png")}
-    made_from = json.loads((written / "spectrum.json").read_text())
-    measured = [number for number, group in enumerate(made_from["groups"], 1) if group["models"]]
-    assert depths == {"digits-depth-cosine.png", f"digits-depth-cosine-group{measured[1]}.png"}
-    assert sorted(len(group["models"]) for group in made_from["groups"]) == [0, 7, 7]  # csp and six controls
-    assert pd.read_csv(written / "spectrum.csv").groupby("group")["run"].agg("max").isin(["small", "whole"]).all()
+    study = open_study(InspectOptions(runs=str(tmp_path)))
+    found = ShowSpectrum(samples=1).findings(study)
+    headings = {chart.name: chart.heading for chart in found.charts if "depth-cosine" in chart.name}
+    by_group = found.table.groupby("group")
+    first, second = (number for number, group in enumerate(study.groups, 1) if group.title in by_group.groups)
+    assert list(headings) == ["digits-depth-cosine", f"digits-depth-cosine-group{second}"]
+    for number, heading in zip((first, second), headings.values(), strict=True):
+        assert heading.startswith(f"Group {number}: digits: mean cosine")
+    assert by_group["attention"].nunique().tolist() == [7, 7]  # csp and six controls
+    assert by_group["run"].agg("max").isin(["small", "whole"]).all()
 
 
 def test_a_run_folder_named_by_the_user_is_measured_whatever_its_status(runs: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from sliceformer_lab.commands.map import draw_map as picture
 from sliceformer_lab.commands.map.cells import Cell, Floors
 from sliceformer_lab.commands.map.map_options import MapOptions, ProbeName
 from sliceformer_lab.commands.map.map_results import Map, ProbeRun, Result
+from sliceformer_lab.measures.drawing import draw_chart
 
 PROBES: tuple[ProbeName, ...] = ("count", "recall", "back", "back_far", "rank", "select", "hist", "words")
 FLOORS = Floors(0.031, 0.208)
@@ -30,7 +31,7 @@ def drawn(attentions: tuple[str, ...], groups: dict[str, tuple[str, ...]] | None
             results[name, probe] = Result(Cell(name, probe, options, FLOORS), (), 3e-3, runs)
     figures: list[Figure] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(picture, "save_figure", lambda figure, path: figures.append(figure))
+        patch.setattr(picture, "save_chart", lambda chart, path: figures.append(draw_chart(chart)))
         picture.draw_map(Map(options, results), tmp_path / "map.png", groups)
     figures[0].draw_without_rendering()
     return figures[0].axes[0]

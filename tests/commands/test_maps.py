@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from support.plans import plan_of
 from support.runs import small_config
 from torch import Tensor, nn
@@ -20,7 +19,6 @@ from sliceformer_lab.attention import LayerSpec, build_layer
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.commands.inspect.mixing import Mixed, mixing
 from sliceformer_lab.commands.inspect.models import Group, Source, Study
-from sliceformer_lab.commands.inspect.panels import legend_below, panels
 from sliceformer_lab.commands.inspect.show_maps import DISTANCE_BINS, SHIFT, ShowMaps
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.schema import check_node
@@ -246,7 +244,7 @@ def test_maps_include_controls_and_name_attentions_without_maps(study: Callable[
     whole = ShowMaps(samples=2).findings(study()).table
     reach = [one(whole, attention="csp", measure="reach", layer=layer) for layer in (1, 2)]
     assert 0 < reach[0] <= reach[1]
-    assert set(result.figures) == {"maps_digits", "maps_digits_distances"}
+    assert {chart.name for chart in result.charts} == {"maps_digits", "maps_digits_distances"}
     assert result.summary[0].row_count == 4
 
 
@@ -258,16 +256,3 @@ def test_distances_on_a_grid_follow_the_patches_in_any_token_order() -> None:
     for i in range(6):
         for j in range(6):
             assert ordered[i, j] == row_by_row[order[i], order[j]]
-
-
-@pytest.mark.parametrize("columns", [2, 5])
-def test_a_legend_with_long_names_stays_within_its_figure(columns: int) -> None:
-    figure, grid = panels(1, columns)
-    names = [f"random_permutation_{i} (control, only untrained)" for i in range(7)]
-    legend_below(figure, [{"label": name, "color": "0.5", "linestyle": "--"} for name in names])
-    grid[0, 0].plot([0, 1])
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    box = figure.legends[0].get_window_extent(canvas.get_renderer())
-    width, height = canvas.get_width_height()
-    assert box.x0 >= 0 and box.x1 <= width and box.y0 >= 0 and box.y1 <= height

@@ -14,22 +14,22 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.collections import FillBetweenPolyCollection
 from matplotlib.colors import same_color
-from matplotlib.figure import Figure as Drawing
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 from support.run_folders import write_run, write_runs
 from support.spectra import record
 
-from sliceformer_lab.commands.report.figures import Figure, figures
+from sliceformer_lab.commands.report.figures import figures
 from sliceformer_lab.commands.report.figures.curves import learning_curves
-from sliceformer_lab.commands.report.figures.figure_files import STYLE
+from sliceformer_lab.commands.report.figures.page_figure import PageFigure
 from sliceformer_lab.commands.report.figures.plot_rows import PlotTable, plot_tables
 from sliceformer_lab.commands.report.figures.scores import score_figures
 from sliceformer_lab.commands.report.figures.spectra import spectral_figures
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.table_cells import Section
 from sliceformer_lab.commands.report.write_report import read_sections
-from sliceformer_lab.measures.plots import COLOURS
+from sliceformer_lab.measures.drawing import COLOURS, STYLE
 from sliceformer_lab.measures.statistics import estimate_over_seeds
 
 SEEDS = (0, 1, 2)
@@ -40,19 +40,19 @@ def sections(folder: Path) -> list[Section]:
     return read_sections(ReportOptions(folder=str(folder)))[1]
 
 
-def figures_of(folder: Path, *kinds: Callable[[PlotTable], list[Figure]]) -> dict[str, Figure]:
+def figures_of(folder: Path, *kinds: Callable[[PlotTable], list[PageFigure]]) -> dict[str, PageFigure]:
     """The figures of a folder by name, of some kinds only where a test looks at no others."""
     if not kinds:
         return {figure.name: figure for figure in figures(sections(folder))}
     return {figure.name: figure for about in plot_tables(sections(folder)) for kind in kinds for figure in kind(about)}
 
 
-def draw_panels(figure: Figure) -> dict[str, Axes]:
+def draw_panels(figure: PageFigure) -> dict[str, Axes]:
     """The panels of a figure by their titles."""
     found = {}
     for panel in figure.panels:
         with rc_context(STYLE):
-            axes = Drawing().subplots()
+            axes = Figure().subplots()
             panel(axes)
         found[axes.get_title("left").replace("\n", " ")] = axes
     return found
@@ -62,12 +62,12 @@ def look(line: Line2D) -> tuple[object, ...]:
     return line.get_color(), line.get_marker(), line.get_linestyle()
 
 
-def entry(figure: Figure, row: str) -> Line2D:
+def entry(figure: PageFigure, row: str) -> Line2D:
     """What the legend says of a row."""
     return next(line for line in figure.legend if line.get_label() == row)
 
 
-def points(figure: Figure, panel: str, row: str, style: str = "-") -> tuple[list[float], list[float]]:
+def points(figure: PageFigure, panel: str, row: str, style: str = "-") -> tuple[list[float], list[float]]:
     """The x and y of the line of a row: after training, or with style -- before it."""
     lines = [
         line
@@ -77,7 +77,7 @@ def points(figure: Figure, panel: str, row: str, style: str = "-") -> tuple[list
     return np.asarray(lines[0].get_xdata()).tolist(), np.asarray(lines[0].get_ydata()).tolist()
 
 
-def band(figure: Figure, panel: str, row: str, x: float) -> NDArray[Any]:
+def band(figure: PageFigure, panel: str, row: str, x: float) -> NDArray[Any]:
     """Low and high of the band of a row at x."""
     (found,) = [
         area
@@ -120,11 +120,11 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def of_study(study: Path) -> dict[str, Figure]:
+def of_study(study: Path) -> dict[str, PageFigure]:
     return figures_of(study)
 
 
-def test_every_kind_of_figure_and_every_panel_explains_itself(of_study: dict[str, Figure]) -> None:
+def test_every_kind_of_figure_and_every_panel_explains_itself(of_study: dict[str, PageFigure]) -> None:
     kinds = ["scores", "score_against_speed", "learning_curves", "spectra", "spectra_over_training"]
     assert list(of_study) == [*kinds, "collapse_over_depth", "collapse_over_training"]
     for figure in of_study.values():
@@ -134,7 +134,7 @@ def test_every_kind_of_figure_and_every_panel_explains_itself(of_study: dict[str
         assert all(axes.get_title("left") or axes.get_ylabel() for axes in draw_panels(figure).values())
 
 
-def test_curves_are_means_over_seeds_with_the_interval_of_the_statistics(of_study: dict[str, Figure]) -> None:
+def test_curves_are_means_over_seeds_with_the_interval_of_the_statistics(of_study: dict[str, PageFigure]) -> None:
     figure = of_study["learning_curves"]
     epochs, means = points(figure, "Validation accuracy", "csp")
     values = [0.5 + 0.02 * seed**2 for seed in SEEDS]
@@ -163,7 +163,7 @@ def test_long_curves_are_thinned_to_both_ends(tmp_path: Path) -> None:
     assert (epochs[0], epochs[-1]) == (1, 900)
 
 
-def test_scores_have_every_run_and_the_intervals_of_the_table(study: Path, of_study: dict[str, Figure]) -> None:
+def test_scores_have_every_run_and_the_intervals_of_the_table(study: Path, of_study: dict[str, PageFigure]) -> None:
     ((_, found),) = sections(study)
     axes = draw_panels(of_study["scores"])["test/accuracy, %"]
     shown = [text.get_text() for text in axes.texts]
@@ -199,7 +199,7 @@ def test_no_figure_shows_the_chance_of_another_metric(metric: str, tmp_path: Pat
     assert "Chance" not in score_figures(table)[0].caption
 
 
-def test_spectra_are_those_of_the_last_record(study: Path, of_study: dict[str, Figure]) -> None:
+def test_spectra_are_those_of_the_last_record(study: Path, of_study: dict[str, PageFigure]) -> None:
     titles = [f"Layer {layer} of 2{form}" for form in ("", ", token mean removed") for layer in (1, 2)]
     assert list(draw_panels(of_study["spectra"])) == titles
     index, means = points(of_study["spectra"], titles[-1], "mha")
@@ -208,7 +208,7 @@ def test_spectra_are_those_of_the_last_record(study: Path, of_study: dict[str, F
     assert means == pytest.approx(np.mean(files, axis=0)[:8].tolist())
 
 
-def test_collapse_is_shown_over_depth_and_training(of_study: dict[str, Figure]) -> None:
+def test_collapse_is_shown_over_depth_and_training(of_study: dict[str, PageFigure]) -> None:
     depth, training = of_study["collapse_over_depth"], of_study["collapse_over_training"]
     ranks = record(2, (-1, 0, 9)).at("stable_rank", "output", "raw")
     assert points(depth, "Stable rank", "csp")[1] == pytest.approx((1.1 * ranks).tolist())

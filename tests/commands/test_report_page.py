@@ -21,13 +21,13 @@ from support.run_folders import write_predictions, write_run, write_runs
 from test_report import CELL, EQUAL
 from test_report_figures import write_csv
 
-from sliceformer_lab.commands.report.figures import Figure
+from sliceformer_lab.commands.report.figures.page_figure import PageFigure
 from sliceformer_lab.commands.report.page import page
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.run_details import run_details
 from sliceformer_lab.commands.report.table_cells import Section, cells
 from sliceformer_lab.commands.report.write_report import read_sections
-from sliceformer_lab.measures.plots import COLOURS
+from sliceformer_lab.measures.drawing import COLOURS
 from sliceformer_lab.runs.collect import Collection
 from sliceformer_lab.runs.folder import PREDICTIONS, SUMMARY
 
@@ -48,7 +48,7 @@ def panel(title: str) -> Callable[[Axes], None]:
     return draw
 
 
-FIGURE = Figure(
+FIGURE = PageFigure(
     name="squares",
     title="Squares",
     caption="Two rows.",

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from support.spectra import record
 
 from sliceformer_lab.measures import plots
+from sliceformer_lab.measures.drawing import draw_chart
 from sliceformer_lab.measures.probe_record import MEASURES, PLACES, ProbeRecord
 
 
@@ -19,7 +20,7 @@ from sliceformer_lab.measures.probe_record import MEASURES, PLACES, ProbeRecord
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """The figures that would be written."""
     figures: list[Figure] = []
-    monkeypatch.setattr(plots, "save_figure", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(plots, "save_chart", lambda chart, path: figures.append(draw_chart(chart)))
     return figures
 
 
@@ -37,7 +38,7 @@ def test_spectra_show_every_layer_at_start_and_end(drawn: list[Figure], depth: i
         assert all(
             low <= value <= high for line in axes.lines for value in np.atleast_1d(line.get_ydata())
         )  # nothing is cut off
-    assert ("after epoch" in spectra[-1].get_title()) == (epochs[-1] >= 0)
+    assert ("after epoch" in spectra[-1].get_title("left")) == (epochs[-1] >= 0)
     drawn[0].draw_without_rendering()
     for axis, low, high in ((axis, i, i + 2) for a in drawn[0].axes for i, axis in enumerate((a.xaxis, a.yaxis))):
         boxes = sorted((label.get_window_extent().extents for label in axis.get_ticklabels()), key=lambda x: x[low])

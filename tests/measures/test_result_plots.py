@@ -12,6 +12,7 @@ from matplotlib.text import Text
 from sklearn.metrics import mean_absolute_error, r2_score, roc_auc_score
 
 from sliceformer_lab.measures import result_plots
+from sliceformer_lab.measures.drawing import draw_chart
 from sliceformer_lab.measures.result_plots import Mistake
 
 UNUSED = Path("unused")
@@ -22,7 +23,7 @@ PIXELS = np.random.default_rng(0).integers(256, size=(40, 30, 3), dtype=np.uint8
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """The figures that would be written."""
     figures: list[Figure] = []
-    monkeypatch.setattr(result_plots, "save_figure", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(result_plots, "save_chart", lambda chart, path: figures.append(draw_chart(chart)))
     return figures
 
 
@@ -79,7 +80,7 @@ def test_of_many_classes_those_in_the_most_errors_are_shown(drawn: list[Figure])
     result_plots.plot_confusion(targets, outputs, [str(i) for i in range(200)], UNUSED, "test data")
     labels = {label.get_text() for label in drawn[0].axes[0].get_yticklabels()}
     assert {"7", *map(str, range(50, 60))} <= labels and len(labels) == 40
-    assert "40 of 200 classes" in drawn[0].get_suptitle()
+    assert "40 of 200 classes" in drawn[0].get_suptitle().replace("\n", " ")
 
 
 def test_areas_of_roc_curves_are_those_of_the_known_labels(drawn: list[Figure]) -> None:
@@ -88,8 +89,7 @@ def test_areas_of_roc_curves_are_those_of_the_known_labels(drawn: list[Figure]) 
     outputs = (targets + rng.normal(size=targets.shape)).round(1)  # with equal scores
     targets[:50, 1], targets[:, 2] = np.nan, 1.0
     result_plots.plot_roc(targets, outputs, ["a", "b", "constant"], UNUSED, "test data")
-    legend = drawn[0].axes[0].get_legend()
-    assert legend is not None
+    (legend,) = drawn[0].legends
     areas = [roc_auc_score(targets[start:, i], outputs[start:, i]) for i, start in ((0, 0), (1, 50))]
     texts = [text.get_text() for text in legend.get_texts()]
     assert [text.split(" (")[0] for text in texts] == [f"a: {areas[0]:.3f}", f"b: {areas[1]:.3f}"]
@@ -102,9 +102,9 @@ def test_predicted_numbers_are_next_to_the_true_ones_without_unknown_values(draw
     outputs = targets + 0.3 * rng.normal(size=targets.shape)
     targets[:10, 1] = np.nan
     result_plots.plot_predicted(targets, outputs, [f"t{i}" for i in range(8)], UNUSED, "test data")
-    titles = [axes.get_title() for axes in drawn[0].axes]
+    titles = [axes.get_title("left") for axes in drawn[0].axes]
     known = targets[10:, 1], outputs[10:, 1]
-    assert len(titles) == 6 and "6 of 8 targets" in drawn[0].get_suptitle()
+    assert len(titles) == 6 and "6 of 8 targets" in drawn[0].get_suptitle().replace("\n", " ")
     assert titles[1] == f"t1: R² {r2_score(*known):.3f}, MAE {mean_absolute_error(*known):.3g}"
     axes = drawn[0].axes[1]
     points = np.asarray(axes.collections[0].get_offsets())

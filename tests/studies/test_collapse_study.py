@@ -65,7 +65,7 @@ def test_bare_layers_end_at_equal_tokens_or_at_one_profile_or_at_neither(
 
 def test_table_has_every_operator_layer_and_setting() -> None:
     found = Collapse(tokens=16, channels=16, heads=2, layers=1, draws=2).findings()
-    assert set(found.figures) == {"collapse_tokens", "collapse_plane"}
+    assert {chart.name for chart in found.charts} == {"collapse_tokens", "collapse_plane"}
     assert found.table.groupby("setting")["layer"].nunique().to_dict() == {
         "random": 1,
         "correlated": 1,

@@ -2,60 +2,64 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, Axis
 from sliceformer_lab.commands.compare.results import Comparison
 from sliceformer_lab.commands.compare.sentences import unit
 from sliceformer_lab.commands.compare.verdicts import Finding
+from sliceformer_lab.measures.drawing import Chart, Look, legend_of, looks_of, save_chart
 from sliceformer_lab.measures.metric_scale import factor_of, format_heading
-from sliceformer_lab.measures.plots import COLOURS, MARKERS, save_figure
+from sliceformer_lab.runs.controls import is_control
 
-WIDTH = 4.6  # inches of a panel
+PANEL_INCHES, ROW_INCHES = 5.0, 0.5  # the width of a panel, and the height of a row
 
 
 def draw_differences(found: Comparison, path: Path) -> None:
     """Draw a panel for each axis: the difference of the subject from each row, with interval, seeds and margin."""
-    count, rows = len(found.results), len(found.options.others)
-    figure = Figure(figsize=(1.8 + WIDTH * count, 1.7 + 0.55 * rows), layout="constrained")
-    panels = figure.subplots(1, count, squeeze=False, sharey=True)[0]
-    for axes, result in zip(panels, found.results, strict=True):
-        _draw_axis(axes, found, result.axis)
-    panels[0].set_yticks(range(rows), found.options.others)
-    panels[0].set_ylim(rows - 0.4, -0.6)
-    verdicts = panels[-1].twinx()  # its tick labels name the verdicts at the right
-    verdicts.set_ylim(rows - 0.4, -0.6)
-    verdicts.set_yticks(range(rows), [one.verdict or "no verdict" for one in found.outcomes])
-    verdicts.tick_params(length=0)
-    figure.supxlabel("\n".join(_format_legend(found)), fontsize=9)
-    save_figure(figure, path)
+    axes_shown = [result.axis for result in found.results]
+    chart = Chart(
+        panels=[partial(_draw_axis, found=found, axis=axis) for axis in axes_shown],
+        heading=_describe_marks(found),
+        size=(PANEL_INCHES + 1.0, 0.8 + ROW_INCHES * len(found.options.others)),
+    )
+    save_chart(chart, path)
 
 
-def _format_legend(found: Comparison) -> list[str]:
-    """What the axis and the marks mean, in lines that fit below one panel or two."""
+def _describe_marks(found: Comparison) -> str:
+    """What the axis and the marks mean."""
     subject = found.options.subject
     has_margin = any(one.margin for outcome in found.outcomes for one in outcome.findings.values())
     points = ", points" if unit(found.metric) == "points" else ""
-    parts = [
-        f"difference between {subject} and the row in test {found.goal.monitor}{points}",
-        f"right of 0: {subject} is better",
-        "dot: mean; line: 95 % over seeds and examples",
-        f"small bars: single seeds{'; grey: margin of equivalence' if has_margin else ''}",
-    ]
-    return [f"{parts[0]}; {parts[1]}", f"{parts[2]}; {parts[3]}"] if len(found.results) > 1 else parts
+    return (
+        f"difference between {subject} and the row in test {found.goal.monitor}{points}\n"
+        f"right of 0: {subject} is better; dot: mean; line: 95 % over seeds and examples; "
+        f"small bars: single seeds{'; grey: margin of equivalence' if has_margin else ''}"
+    )
 
 
 def _draw_axis(axes: Axes, found: Comparison, axis: Axis) -> None:
-    factor, rows = factor_of(found.metric), list(found.tuning.trials)  # a row has its colour of the learning rates
+    """One axis of a comparison: rows at the left, their verdicts at the right."""
+    factor, looks, others = factor_of(found.metric), _looks_of_rows(found), found.options.others
     axes.axvline(0, color="0.3", linewidth=1)
     for place, one in enumerate(found.outcomes):
         if axis in one.findings:
-            _draw_finding(axes, place, one.findings[axis], factor, COLOURS[rows.index(one.against) % len(COLOURS)])
-    axes.set_title(AXIS_NAMES[axis])
-    axes.grid(axis="x", alpha=0.3)
+            _draw_finding(axes, place, one.findings[axis], factor, looks[one.against].colour)
+    axes.set(title=AXIS_NAMES[axis], ylim=(len(others) - 0.4, -0.6))
+    axes.set_yticks(range(len(others)), others)
+    axes.grid(visible=False, axis="y")
+    verdicts = axes.twinx()  # its tick labels name the verdicts
+    verdicts.set_ylim(axes.get_ylim())
+    verdicts.set_yticks(range(len(others)), [one.verdict or "no verdict" for one in found.outcomes])
+    verdicts.tick_params(length=0)
+    verdicts.grid(visible=False)
+
+
+def _looks_of_rows(found: Comparison) -> dict[str, Look]:
+    return looks_of({name: is_control(name) for name in found.tuning.trials})
 
 
 def _draw_finding(axes: Axes, place: int, one: Finding, factor: float, colour: str) -> None:
@@ -69,25 +73,29 @@ def _draw_finding(axes: Axes, place: int, one: Finding, factor: float, colour: s
 
 def draw_learning_rates(found: Comparison, path: Path) -> None:
     """Draw the mean validation score of every trial over its learning rate; a ring marks the chosen one."""
-    metric, tuning = f"val/{found.goal.monitor}", found.tuning
-    factor = factor_of(metric)
-    figure = Figure(figsize=(8.2, 4.6), layout="constrained")
-    axes = figure.subplots()
-    line = "none" if tuning.points.random else "-"  # points that differ in more than the rate are not joined
-    for place, (name, trials) in enumerate(tuning.trials.items()):
-        colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+    looks = _looks_of_rows(found)
+    chart = Chart(
+        panels=[partial(_draw_trials, found=found, looks=looks)],
+        legend=legend_of(looks, lines=not found.tuning.points.random),
+        size=(8.2, 4.0),
+    )
+    save_chart(chart, path)
+
+
+def _draw_trials(axes: Axes, found: Comparison, looks: dict[str, Look]) -> None:
+    factor = factor_of(f"val/{found.goal.monitor}")
+    for name, trials in found.tuning.trials.items():
+        look = looks[name]
+        line = "none" if found.tuning.points.random else look.line  # such points differ in more than the rate
         ordered = sorted(trials, key=lambda trial: trial.point.rate)
         rates, values = [one.point.rate for one in ordered], [factor * one.mean for one in ordered]
-        axes.plot(rates, values, line, color=colour, marker=marker, markersize=5, lw=1.2, label=name)
-        if (best := tuning.chosen[name]) is not None:
+        axes.plot(rates, values, linestyle=line, color=look.colour, marker=look.marker, markersize=5, lw=1.2)
+        if (best := found.tuning.chosen[name]) is not None:
             where = best.point.rate, factor * best.mean
-            axes.plot(*where, "o", markersize=12, markerfacecolor="none", markeredgecolor=colour, markeredgewidth=1.4)
+            axes.plot(*where, "o", markersize=12, mfc="none", markeredgecolor=look.colour, markeredgewidth=1.4)
     axes.set_xscale("log")
     axes.set(
         xlabel="learning rate (ring: chosen)",
         ylabel=format_heading(f"validation {found.goal.monitor}"),
         title=f"{found.task}: trials, mean over their seeds",
     )
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=min(4, len(tuning.trials)), frameon=False)
-    save_figure(figure, path)

@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from matplotlib.typing import LineStyleType
-
-from sliceformer_lab.measures.plots import COLOURS, MARKERS
+from sliceformer_lab.measures.drawing import Look, look_at
 from sliceformer_lab.runs.controls import is_control
 from sliceformer_lab.runs.groups import Row, Table
 from sliceformer_lab.runs.plain_text import one_line
-
-ATTENTION_COLOURS = COLOURS[:-1]  # without black, which is invisible in dark mode
-CONTROL_COLOURS = ("#767676", "#A0A0A0")
-LINES: tuple[LineStyleType, ...] = ("-", "--")
-CONTROL_LINE: LineStyleType = ":"
-
-
-@dataclass(frozen=True)
-class Look:
-    """Colour, marker and line style of a row, as matplotlib names them."""
-
-    colour: str
-    marker: str
-    line: LineStyleType
 
 
 def name_in_figures(row: Row) -> str:
@@ -43,11 +26,3 @@ def assign_looks(tables: Sequence[Table]) -> Mapping[str, Look]:
         taken = {places[other] for other in neighbours if other in places and controls[other] == control}
         places[name] = next(place for place in range(len(taken) + 1) if place not in taken)
     return {name: look_at(place, controls[name]) for name, place in places.items()}
-
-
-def look_at(place: int, control: bool) -> Look:
-    """The look with this number among those of attentions, or of controls."""
-    colours = CONTROL_COLOURS if control else ATTENTION_COLOURS
-    turn, colour = divmod(place, len(colours))
-    marker = MARKERS[-1 - place % len(MARKERS)] if control else MARKERS[(colour + turn) % len(MARKERS)]
-    return Look(colours[colour], marker, CONTROL_LINE if control else LINES[turn % len(LINES)])

@@ -1,17 +1,18 @@
-"""The interface of an analysis, and its result: a table, figures and a summary."""
+"""The interface of an analysis, and its result: a table, charts and a summary."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import pandas as pd
-from matplotlib.figure import Figure
 from rich.table import Table
 
 from sliceformer_lab.commands.inspect.models import Group, Opened, Study
+from sliceformer_lab.commands.inspect.panels import name_rows
+from sliceformer_lab.measures.drawing import Chart
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Findings:
     """The result of an analysis."""
 
     table: pd.DataFrame  # long: a row for every measured value
-    figures: Mapping[str, Figure]  # file name without its suffix -> figure
+    charts: Sequence[Chart]
     summary: Sequence[Table]  # for the terminal
     facts: Mapping[str, Any] = field(default_factory=dict)  # further content of the JSON file
 
@@ -35,23 +36,29 @@ class Analysis(ABC):
         """The rows of the table for a model at a checkpoint. Raises LabError."""
 
     @abstractmethod
-    def figures(self, group: Group, table: pd.DataFrame) -> Mapping[str, Figure]:
-        """The figures of a group, from its rows."""
+    def charts(self, group: Group, table: pd.DataFrame) -> Sequence[Chart]:
+        """The charts of a group, from its rows with their names in the column ROW."""
 
     @abstractmethod
     def summary(self, group: Group, table: pd.DataFrame) -> Table:
         """What the terminal shows of a group."""
 
     def findings(self, study: Study) -> Findings:
-        """One table over all groups, and figures and a summary for each group with a model."""
+        """One table over all groups, and charts and a summary for each group with a model.
+
+        Of several groups each chart says the number of its group; so do its files from the second group of a task on.
+        """
         table = self.measurements(study)
         tables = {group.title: table[table["group"] == group.title] for group in study.groups if len(table)}
         shown = [(group, tables[group.title]) for group in study.groups if len(tables.get(group.title, ()))]
-        figures: dict[str, Figure] = {}
+        charts: dict[str, Chart] = {}
         for group, rows in shown:
-            for name, figure in self.figures(group, rows).items():  # groups of one task have the same names
-                figures[f"{name}-group{study.groups.index(group) + 1}" if name in figures else name] = figure
-        return Findings(table, figures, [self.summary(group, rows) for group, rows in shown], self.facts)
+            number = study.groups.index(group) + 1
+            for chart in self.charts(group, name_rows(rows)):
+                name = f"{chart.name}-group{number}" if chart.name in charts else chart.name
+                heading = f"Group {number}: {chart.heading}" if len(shown) > 1 else chart.heading
+                charts[name] = replace(chart, name=name, heading=heading)
+        return Findings(table, list(charts.values()), [self.summary(group, rows) for group, rows in shown], self.facts)
 
     def measurements(self, study: Study) -> pd.DataFrame:
         """A row for every measured value of every model, with the facts of the model; one without any is left out."""

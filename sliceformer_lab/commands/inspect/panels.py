@@ -1,131 +1,90 @@
-"""Matplotlib panels of all analyses: one style for each attention, grey controls, a legend below."""
+"""Charts of all analyses: a line for each attention over layers or indices, grey controls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import count
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
-import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from numpy.typing import NDArray
 from rich.table import Table
 
-from sliceformer_lab.commands.compare.row_looks import look_at
-from sliceformer_lab.measures.plots import whole_numbers
+from sliceformer_lab.measures.drawing import PANEL_INCHES, Chart, Look, legend_of, looks_of
+from sliceformer_lab.measures.line_panels import ROW, axis_bounds, line_panel
 
-INCHES_OF_A_LETTER, INCHES_OF_A_LINE = 0.075, 0.65  # in a legend of font size 9: a letter, and a line with its gaps
 CHECKPOINT_TITLES = {"init": "untrained", "best": "trained", "last": "trained, last epoch"}
 
-Style = dict[str, Any]
-Shared = Literal["none", "row", "col", "all"]
 
+def name_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with the column ROW: what each attention is called in legends.
 
-def styles(table: pd.DataFrame) -> dict[str, Style]:
-    """Line styles by attention, from the columns `attention`, `control` and `run` of a table.
-
-    Controls are grey and dotted; the label of a control without a run says that it is untrained.
+    The name of a control says so, and of one without a run that it is untrained.
     """
-    found: dict[str, Style] = {}
-    numbers = {True: count(), False: count()}
+    names = {}
     for attention, rows in table.groupby("attention", sort=False):
-        is_control, label = bool(rows["control"].any()), str(attention)
-        if is_control:
-            label += f" ({'control, only untrained' if (rows['run'] == '').all() else 'control'})"
-        look = look_at(next(numbers[is_control]), is_control)
-        found[str(attention)] = {"color": look.colour, "marker": look.marker, "linestyle": look.line, "label": label}
-    return found
+        untrained = ", only untrained" if (rows["run"] == "").all() else ""
+        names[attention] = f"{attention} (control{untrained})" if rows["control"].any() else str(attention)
+    return table.assign(**{ROW: table["attention"].map(names)})
 
 
-def panels(
-    rows: int,
-    columns: int,
-    *,
-    width: float = 3.1,
-    height: float = 2.7,
-    sharex: Shared = "col",
-    sharey: Shared = "row",
-) -> tuple[Figure, NDArray[Any]]:
-    """A figure and its axes (rows, columns); `width` and `height` of a panel are in inches."""
-    figure = Figure(figsize=(max(width * columns, 7), height * rows + 1.2), layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey)
-
-
-def line_with_band(
-    axes: Axes, x: NDArray[Any], mean: NDArray[np.float64], spread: NDArray[np.float64], style: Mapping[str, Any]
-) -> None:
-    """A line with a band of `spread` on either side; no band where `spread` is NaN."""
-    axes.plot(x, mean, markersize=4, linewidth=1.3, **style)
-    if np.isfinite(spread).any():
-        low, high = mean - spread, mean + spread
-        axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
-
-
-def legend_below(figure: Figure, used: Iterable[Style], columns: int = 5) -> None:
-    """One legend for all panels, below them, in at most `columns` columns and no wider than the figure."""
-    handles = [Line2D([], [], markersize=4, linewidth=1.3, **style) for style in used]
-    longest = max((len(str(handle.get_label())) for handle in handles), default=0)
-    fitting = int(figure.get_figwidth() / (INCHES_OF_A_LETTER * longest + INCHES_OF_A_LINE))
-    figure.legend(
-        handles=handles,
-        loc="outside lower center",
-        ncols=max(1, min(columns, fitting)),
-        frameon=False,
-        fontsize=9,
+def looks_of_rows(table: pd.DataFrame) -> dict[str, Look]:
+    """The look of each row of a table with the columns ROW and `control`."""
+    return looks_of(
+        {str(row): bool(control) for row, control in table.groupby(ROW, sort=False)["control"].any().items()}
     )
 
 
 def draw_grid(
+    name: str,
     shown: Sequence[tuple[str, pd.DataFrame]],
-    looks: Mapping[str, Style],
+    looks: Mapping[str, Look],
     *,
     columns: int,
     axes_names: tuple[str, Sequence[str]],
-    title: str,
+    heading: str,
     log_rows: int = 0,
-    **size: Any,
-) -> Figure:
+    size: tuple[float, float] = PANEL_INCHES,
+) -> Chart:
     """A panel for each title and rows of a table, with a line for every attention over `layer` or, of spectra, `index`.
 
-    `axes_names` are that of x and of y in each row of panels; the first `log_rows` have a logarithmic axis, on which no
-    band would reach 0. `size` goes to `panels`.
+    `axes_names` are that of x and of y in each row of panels, whose y axes are equal; the first `log_rows` are
+    logarithmic.
     """
-    figure, grid = panels(len(shown) // columns, columns, **size)
-    for number, (axes, (name, rows)) in enumerate(zip(grid.flat, shown, strict=True)):
-        is_log = number < log_rows * columns
-        along = "index" if (rows["measure"] == "spectrum").any() else "layer"
-        for attention, line in over_runs(rows, along):
-            mean, spread = line["mean"].to_numpy(), line["spread"]
-            band = spread.where(spread < 0.9 * mean) if is_log else spread
-            style = looks[attention] | {"markevery": max(1, len(line) // 8)}
-            line_with_band(axes, line[along].to_numpy(), mean, band.to_numpy(), style)
-        axes.set_title(name, fontsize=10)
-        axes.set_yscale("log" if is_log else "linear")
-        axes.grid(alpha=0.3)
-        whole_numbers(axes)
-    for axes in grid[-1]:
-        axes.set_xlabel(axes_names[0])
-    for axes, label in zip(grid[:, 0], axes_names[1], strict=True):
-        axes.set_ylabel(label)
-    drawn = {attention for _, rows in shown for attention in rows["attention"].unique()}
-    legend_below(figure, [look for attention, look in looks.items() if attention in drawn])
-    figure.suptitle(title, fontsize=11)
-    return figure
+    tables = [(title, lines_over(rows, _abscissa(rows))) for title, rows in shown]
+    reach = (min(int(table["x"].min()) for _, table in tables), max(int(table["x"].max()) for _, table in tables))
+    panels = []
+    for row, label in enumerate(axes_names[1]):
+        here = tables[row * columns : (row + 1) * columns]
+        log = row < log_rows
+        domain = axis_bounds(pd.concat([table["mean"] for _, table in here]), log)
+        for title, table in here:
+            with_ends = partial(line_panel, table, looks, log=log, domain=domain, reach=reach)
+            panels.append(with_ends(x=axes_names[0], y=label, title=title))
+    drawn = {row for _, rows in shown for row in rows[ROW].unique()}
+    return Chart(
+        name=name,
+        panels=panels,
+        legend=legend_of({row: look for row, look in looks.items() if row in drawn}),
+        heading=heading,
+        size=size,
+        columns=columns,
+        has_outer_labels=True,
+    )
 
 
-def over_runs(table: pd.DataFrame, along: str) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Each attention with its line: `mean` over runs and `spread` for every value of the column `along`.
+def _abscissa(rows: pd.DataFrame) -> str:
+    return "index" if (rows["measure"] == "spectrum").any() else "layer"
 
-    `spread` is the standard deviation over runs, or over samples if there is one run.
+
+def lines_over(table: pd.DataFrame, along: str) -> pd.DataFrame:
+    """The columns ROW, x, mean, low and high: the mean over runs for every value of the column `along`.
+
+    Bounds are one standard deviation away: over runs, or over samples if there is one run.
     """
-    grouped = table.dropna(subset="mean").groupby(["attention", along], sort=False)
+    grouped = table.dropna(subset="mean").groupby([ROW, along], sort=False)
     found = grouped.agg(mean=("mean", "mean"), std=("mean", "std"), over_samples=("std_over_samples", "mean"))
-    found = found.assign(spread=found["std"].fillna(found["over_samples"])).reset_index()
-    for attention, line in found.groupby("attention", sort=False):
-        yield str(attention), line.sort_values(along)
+    spread = found["std"].fillna(found["over_samples"])
+    bounds = found.assign(low=found["mean"] - spread, high=found["mean"] + spread).reset_index()
+    return bounds.rename(columns={along: "x"}).sort_values("x")
 
 
 def caption(table: pd.DataFrame) -> str:

@@ -13,8 +13,9 @@ from sliceformer_lab.commands.inspect.inspect_options import InspectOptions
 from sliceformer_lab.commands.inspect.models import Source, Study, open_study
 from sliceformer_lab.config.schema import build_object
 from sliceformer_lab.errors import LabError
+from sliceformer_lab.measures.drawing import write_charts
 from sliceformer_lab.runs.commit import git_commit
-from sliceformer_lab.runs.files import whole_file, write_json
+from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.plain_text import counted, csv_cell
 
@@ -43,17 +44,12 @@ def run_analysis(name: str, node: Mapping[str, Any], options: InspectOptions, fo
 
 
 def write_findings(findings: Findings, name: str, content: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Writes NAME.csv, NAME.json with `content`, and each figure as PNG and PDF into `folder`; returns the files."""
+    """Writes NAME.csv, NAME.json with `content`, and each chart as PNG and PDF into `folder`; returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / f"{name}.csv", folder / f"{name}.json"]
     findings.table.map(csv_cell).to_csv(files[0], index=False)
     write_json(files[1], {**content, **findings.facts})
-    for figure_name, figure in findings.figures.items():
-        for ending in ("png", "pdf"):
-            files.append(folder / f"{figure_name}.{ending}")
-            with whole_file(files[-1]) as unfinished:
-                figure.savefig(unfinished, format=ending, dpi=110)
-    return files
+    return files + write_charts(findings.charts, folder)
 
 
 def _list_reasons(study: Study) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from textwrap import fill
 from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
 from pydantic import Field
 from rich.table import Table
 from torch import Tensor
@@ -19,15 +22,16 @@ from sliceformer_lab.commands.inspect.mixing import Mixed, mixing
 from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study
 from sliceformer_lab.commands.inspect.panels import (
     CHECKPOINT_TITLES,
-    legend_below,
-    line_with_band,
-    panels,
-    styles,
+    caption,
+    lines_over,
+    looks_of_rows,
     summary_table,
 )
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.measures.capture import evaluation_mode
+from sliceformer_lab.measures.drawing import Chart, Look, Panel, draw_pixels, leave_empty, legend_of
+from sliceformer_lab.measures.line_panels import ROW, axis_bounds, line_panel
 from sliceformer_lab.measures.maps import (
     apart_on_grid,
     binned,
@@ -43,11 +47,11 @@ from sliceformer_lab.measures.maps import (
     tokens_read,
     weighted_distances,
 )
-from sliceformer_lab.measures.plots import whole_numbers
 
 SHIFT = "csp_shift_only"  # the control that moves tokens as CSP does, independent of their values
 LEVELS = {"q10": 0.1, "median": 0.5, "q90": 0.9}
 DISTANCE_BINS = 16  # of the histogram of distances
+MAP_TITLE_LETTERS = 30  # of a line above a map
 PICTURED_CHANNELS = 2  # channels or heads shown of the first and the last layer
 COLUMNS = {
     "row_error": "worst row sum\n- 1",
@@ -62,6 +66,13 @@ COLUMNS = {
     "distance_q10": "10 %",
     "distance_median": "median",
     "distance_q90": "90 %",
+}
+CURVES = {
+    "distance_mean": "Mean distance / N",
+    "overlap": "Equal in two samples",
+    "tokens_read": "Tokens read by a token",
+    "reach": "Pairs of tokens reached so far",
+    "grid_distance_mean": "Mean distance in the grid, patches",
 }
 BY_CONSTRUCTION = (
     "Every permutation has sums of 1, rank N and a share 1/N of non-zero weights by construction; this says nothing "
@@ -120,12 +131,9 @@ class ShowMaps(Analysis):
                 "samples": len(values),
             }
 
-    def figures(self, group: Group, table: pd.DataFrame) -> dict[str, Figure]:
+    def charts(self, group: Group, table: pd.DataFrame) -> list[Chart]:
         """Some maps as pictures, and their distances."""
-        return {
-            f"maps_{group.task}": _draw_maps(group, self._pictures[group.title]),
-            f"maps_{group.task}_distances": _draw_curves(group, table),
-        }
+        return [_draw_maps(group, self._pictures[group.title]), _draw_curves(group, table)]
 
     def summary(self, group: Group, table: pd.DataFrame) -> Table:
         """Means over layers and seeds."""
@@ -219,73 +227,58 @@ def _add_shift(group: Group) -> None:
         group.sources.append(Source(SHIFT, f"{SHIFT} (untrained)", plan))
 
 
-def _draw_maps(group: Group, picture: Picture) -> Figure:
+def _draw_maps(group: Group, picture: Picture) -> Chart:
     """Some maps of the first and last layer of each attention's first run, two attentions in a row."""
-    names = list(dict.fromkeys(key[0] for key in picture))
     width = 2 * PICTURED_CHANNELS
-    figure = Figure(figsize=(13, 1.75 * -(-len(names) // 2) + 1.1), layout="constrained")
-    grid = figure.subplots(-(-len(names) // 2), 2 * width, squeeze=False).reshape(-1, width)
-    for axes_row in grid:
-        for axes in axes_row:
-            axes.set_axis_off()
-    for axes_row, name in zip(grid, names, strict=False):
-        keys = [key for key in picture if key[0] == name]
-        for axes, key in zip(axes_row, keys, strict=False):
-            axes.set_axis_on()
-            axes.imshow(picture[key].numpy(), cmap="Greys", vmin=0, interpolation="nearest")
-            axes.set(xticks=[], yticks=[])
-            axes.set_title(f"layer {key[1] + 1}, {key[2]}", fontsize=8)
-        axes_row[0].set_ylabel(name.replace("_", "\n"), fontsize=8)
-    figure.suptitle(
-        f"{group.title}\nToken maps of the first sample: row = receiving token, column = source token, "
-        f"number = channel or head; darkest = largest weight of a map.\n{BY_CONSTRUCTION}",
-        fontsize=9,
+    panels: list[Panel] = []
+    for name in dict.fromkeys(key[0] for key in picture):
+        maps = [(layer, number, one) for (of, layer, number), one in picture.items() if of == name]
+        panels += [
+            partial(_draw_map, matrix=one.numpy(), title=f"{name}\nlayer {layer + 1}, {number}")
+            for layer, number, one in maps
+        ]
+        panels += [leave_empty] * (width - len(maps))
+    heading = (
+        f"{group.title}\nToken maps of the first sample: row = receiving token, column = source token, number = "
+        f"channel or head; darkest = largest weight of a map.\n{BY_CONSTRUCTION}"
     )
-    return figure
+    return Chart(name=f"maps_{group.task}", panels=panels, heading=heading, size=(1.7, 2.1), columns=2 * width)
 
 
-def _draw_curves(group: Group, table: pd.DataFrame) -> Figure:
+def _draw_map(axes: Axes, matrix: NDArray[np.float64], title: str) -> None:
+    draw_pixels(axes, matrix, cmap="Greys", vmin=0)
+    axes.set_title(fill(title, MAP_TITLE_LETTERS, replace_whitespace=False), fontsize=7, weight="normal")
+
+
+def _draw_curves(group: Group, table: pd.DataFrame) -> Chart:
     """The histogram of distances; mean distance, dependence on data and tokens read over the layers."""
-    titles = {
-        "distance_mean": "Mean distance / N",
-        "overlap": "Equal in two samples",
-        "tokens_read": "Tokens read by a token",
-        "reach": "Pairs of tokens reached so far",
-        "grid_distance_mean": "Mean distance in the grid, patches",
-    }
-    shown = {name: title for name, title in titles.items() if (table["measure"] == name).any()}
-    checkpoints = list(dict.fromkeys(table["checkpoint"]))
-    figure, grid = panels(len(checkpoints), len(shown) + 1, width=3.3, height=3.0, sharex="none", sharey="none")
-    looks = styles(table)
-    for axes_row, checkpoint in zip(grid, checkpoints, strict=True):
+    titles = {name: title for name, title in CURVES.items() if (table["measure"] == name).any()}
+    looks = looks_of_rows(table)
+    panels: list[Panel] = []
+    for checkpoint in table["checkpoint"].unique():
         untrained = table["control"] & (table["run"] == "")
-        at = table[(table["checkpoint"] == checkpoint) | untrained]
-        for attention, rows in at.groupby("attention", sort=False):
-            style = looks[str(attention)]
-            for axes, name in zip(axes_row[1:], shown, strict=True):
-                of_seeds = rows[rows["measure"] == name].groupby("layer")["mean"].agg(["mean", "std"])
-                if len(of_seeds):
-                    x, mean, std = of_seeds.index.to_numpy(), of_seeds["mean"].to_numpy(), of_seeds["std"].to_numpy()
-                    line_with_band(axes, x, mean, std, style)
-            shares = rows[rows["measure"] == "distance_share"].groupby("index")["mean"].mean()
-            if len(shares):
-                axes_row[0].plot((shares.index - 0.5) / DISTANCE_BINS, shares, markersize=3, linewidth=1.1, **style)
-        axes_row[0].set_title(f"Distances, all layers ({CHECKPOINT_TITLES[checkpoint]})", fontsize=9)
-        axes_row[0].set(xlabel="|i - j| / N", ylabel=f"share of weight (of {DISTANCE_BINS} bins)", ylim=(0, None))
-        for axes, (name, title) in zip(axes_row[1:], shown.items(), strict=True):
-            axes.set_title(title, fontsize=9)
-            axes.set_xlabel("layer")
-            whole_numbers(axes)
-            if name in ("overlap", "reach"):
-                axes.set_ylim(-0.03, 1.03)
-            elif name == "tokens_read":
-                axes.set_yscale("log")
-        for axes in axes_row:
-            axes.grid(alpha=0.3)
-    legend_below(figure, looks.values(), columns=4)
-    figure.suptitle(
-        f"{group.title}\nMean over samples, seeds and channels (band: standard deviation over seeds).\n"
-        "It cannot show which moves a prediction needs.",
-        fontsize=10,
+        rows = table[(table["checkpoint"] == checkpoint) | untrained]
+        panels.append(partial(_draw_distances, rows=rows, looks=looks, title=CHECKPOINT_TITLES[checkpoint]))
+        for name, title in titles.items():
+            lines = lines_over(rows[rows["measure"] == name], "layer")
+            log = name == "tokens_read"
+            ends = (-0.03, 1.03) if name in ("overlap", "reach") else axis_bounds(lines["mean"], log)
+            panels.append(line_panel(lines, looks, x="layer", title=title, log=log, domain=ends))
+    heading = f"{group.title}\nMean over channels; {caption(table)}.\nIt cannot show which moves a prediction needs."
+    return Chart(
+        name=f"maps_{group.task}_distances",
+        panels=panels,
+        legend=legend_of(looks),
+        heading=heading,
+        columns=len(titles) + 1,
     )
-    return figure
+
+
+def _draw_distances(axes: Axes, rows: pd.DataFrame, looks: Mapping[str, Look], title: str) -> None:
+    """The histogram of distances over all layers."""
+    for row, shares in lines_over(rows[rows["measure"] == "distance_share"], "index").groupby(ROW, sort=False):
+        look = looks[str(row)]
+        places = (shares["x"] - 0.5) / DISTANCE_BINS
+        axes.plot(places, shares["mean"], color=look.colour, marker=look.marker, linestyle=look.line, markersize=3)
+    axes.set(xlabel="|i - j| / N", ylim=(0, None), title=f"Distances, all layers\n({title})")
+    axes.set_ylabel(f"share of weight (of {DISTANCE_BINS} bins)")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
 from rich.table import Table
 from torch import Tensor
 
@@ -23,13 +24,15 @@ from sliceformer_lab.commands.inspect.panels import (
     CHECKPOINT_TITLES,
     caption,
     draw_grid,
-    over_runs,
-    styles,
+    lines_over,
+    looks_of_rows,
     summary_table,
 )
 from sliceformer_lab.commands.inspect.parts import ALL_PARTS, WHOLE, Parts, can_be_taken_apart, only_parts
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.measures.capture import evaluation_mode, record_blocks
+from sliceformer_lab.measures.drawing import Chart, Look, Panel
+from sliceformer_lab.measures.line_panels import ROW
 from sliceformer_lab.measures.residual import (
     centre_of,
     csp_bound_factor,
@@ -45,7 +48,7 @@ MAX_PROGRAM_ENTRIES = 2048  # entries of a matrix whose best centre takes second
 SHOWN_FROM = 1e-8  # float32 rounding; smaller values are plotted at this value
 CAVEAT = (
     "the bound holds for operators that permute within channels, without biases, skip connections and norms; "
-    "it bounds growth from above, and does not exclude a collapse towards a rank-one matrix other than $1x^T$"
+    "it bounds growth from above, and does not exclude a collapse towards a rank-one matrix other than 1x^T"
 )
 
 
@@ -57,7 +60,7 @@ class ShowResidual(Analysis):
     sqrt(C) |W_V|_1 times the (1,inf)-norm of the output projection.
     """
 
-    facts: ClassVar = {"caveat": CAVEAT.replace("$", "")}
+    facts: ClassVar = {"caveat": CAVEAT}
 
     def __init__(self, *, samples: Count = 16, exact_samples: Count = 1) -> None:
         self.samples, self.exact_samples = samples, exact_samples
@@ -84,15 +87,10 @@ class ShowResidual(Analysis):
                         "samples": len(of_samples),
                     }
 
-    def figures(self, group: Group, table: pd.DataFrame) -> dict[str, Figure]:
-        """A figure for each checkpoint, and one of the bound."""
-        figures = {
-            f"{group.task}-residual-{checkpoint}": _along_depth(group, table, checkpoint)
-            for checkpoint in table["checkpoint"].unique()
-        }
-        if (table["measure"] == "bound").any():
-            figures[f"{group.task}-bound"] = _draw_bound(group, table)
-        return figures
+    def charts(self, group: Group, table: pd.DataFrame) -> list[Chart]:
+        """A chart for each checkpoint, and one of the bound."""
+        found = [_draw_depth(group, table, checkpoint) for checkpoint in table["checkpoint"].unique()]
+        return [*found, _draw_bound(group, table)] if (table["measure"] == "bound").any() else found
 
     def summary(self, group: Group, table: pd.DataFrame) -> Table:
         """The relative residual after the last block, for every combination of parts."""
@@ -155,7 +153,7 @@ def _upper_residual(x: Tensor) -> float:
     return float((columns * rows).sqrt())
 
 
-def _along_depth(group: Group, table: pd.DataFrame, checkpoint: str) -> Figure:
+def _draw_depth(group: Group, table: pd.DataFrame, checkpoint: str) -> Chart:
     """A panel for each combination of parts; those without skip connections are in the first row."""
     chosen = table[(table["checkpoint"] == checkpoint) & (table["measure"] == "relative_residual")]
     by_parts = [(parts, _rows_of(chosen, parts)) for parts in ALL_PARTS]
@@ -164,34 +162,42 @@ def _along_depth(group: Group, table: pd.DataFrame, checkpoint: str) -> Figure:
     limits = f"biases are 0 except in the whole model; values below {SHOWN_FROM:g} are plotted at {SHOWN_FROM:g}"
     rows = 2 if len(shown) > 1 else 1
     return draw_grid(
+        f"{group.task}-residual-{checkpoint}",
         [(name, _from_rounding(here)) for name, here in shown],
-        styles(table),
+        looks_of_rows(table),
         columns=len(shown) // rows,
         axes_names=("blocks passed", ["relative residual, (1,inf) norm"] * rows),
-        title=f"{title}\n{limits}",
+        heading=f"{title}\n{limits}",
         log_rows=rows - 1,
     )
 
 
-def _draw_bound(group: Group, table: pd.DataFrame) -> Figure:
+def _draw_bound(group: Group, table: pd.DataFrame) -> Chart:
     """Growth of the residual through attentions alone, with dash-dotted bounds: a panel for each checkpoint."""
-    looks, checkpoints = styles(table), table["checkpoint"].unique()
+    looks, checkpoints = looks_of_rows(table), table["checkpoint"].unique()
     growth, bound = (table[table["measure"] == measure] for measure in ("growth", "bound"))
     title = f"{group.task}, attention alone: growth of the residual (from {SHOWN_FROM:g}); dash-dotted: CSP's Theorem 1"
-    figure = draw_grid(
+    chart = draw_grid(
+        f"{group.task}-bound",
         [(CHECKPOINT_TITLES[one], _from_rounding(growth[growth["checkpoint"] == one])) for one in checkpoints],
         looks,
         columns=len(checkpoints),
         axes_names=("attentions passed", ["residual / residual of the input"]),
-        title="\n".join([title, *CAVEAT.split("; ")]),
+        heading="\n".join([title, *CAVEAT.split("; ")]),
         log_rows=1,
-        width=5.5,
-        height=4.2,
+        size=(5.5, 4.2),
     )
-    for axes, checkpoint in zip(figure.axes, checkpoints, strict=True):
-        for attention, line in over_runs(bound[bound["checkpoint"] == checkpoint], "layer"):
-            axes.plot(line["layer"], line["mean"], color=looks[attention]["color"], linestyle="-.")
-    return figure
+    lines = [lines_over(bound[bound["checkpoint"] == one], "layer") for one in checkpoints]
+    pairs = zip(chart.panels, lines, strict=True)
+    add_bound = partial(_draw_with_bound, looks=looks, top=1.5 * float(bound["mean"].max()))
+    return replace(chart, panels=[partial(add_bound, panel=panel, lines=line) for panel, line in pairs])
+
+
+def _draw_with_bound(axes: Axes, panel: Panel, lines: pd.DataFrame, looks: Mapping[str, Look], top: float) -> None:
+    panel(axes)
+    axes.set_ylim(top=max(top, axes.get_ylim()[1]))
+    for row, line in lines.groupby(ROW, sort=False):
+        axes.plot(line["x"], line["mean"], color=looks[str(row)].colour, linestyle="-.")
 
 
 def _from_rounding(rows: pd.DataFrame) -> pd.DataFrame:

@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
 from rich.table import Table
 from torch import Tensor
 from torch.nn.functional import pad
 
 from sliceformer_lab.commands.inspect.base import Analysis
 from sliceformer_lab.commands.inspect.models import Group, Opened
-from sliceformer_lab.commands.inspect.panels import CHECKPOINT_TITLES, caption, draw_grid, styles, summary_table
+from sliceformer_lab.commands.inspect.panels import CHECKPOINT_TITLES, caption, draw_grid, looks_of_rows, summary_table
 from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.measures.capture import evaluation_mode, record_blocks
+from sliceformer_lab.measures.drawing import Chart
 from sliceformer_lab.measures.plots import MIN_SINGULAR_VALUE, PLACES_SHOWN
 from sliceformer_lab.measures.probe import mean_and_std, measure_layers
 from sliceformer_lab.measures.probe_record import FORMS, MEASURES, PLACES
 
-FORM_TITLES = {"raw": "raw", "mean_removed": "token mean removed", "profile_removed": "nearest $q a^T$ removed"}
+FORM_TITLES = {"raw": "raw", "mean_removed": "token mean removed", "profile_removed": "nearest q a^T removed"}
 MEASURE_TITLES = {
     "stable_rank": "Stable rank",
     "effective_rank": "Effective rank",
@@ -63,12 +63,10 @@ class ShowSpectrum(Analysis):
                         "samples": count,
                     }
 
-    def figures(self, group: Group, table: pd.DataFrame) -> dict[str, Figure]:
+    def charts(self, group: Group, table: pd.DataFrame) -> list[Chart]:
         """The spectra in each form, and each other measure over depth."""
-        spectra = {f"{group.task}-spectra-{form}": _draw_spectra(group, table, form) for form in FORMS}
-        return spectra | {
-            f"{group.task}-depth-{measure}": _draw_depth(group, table, measure) for measure in MEASURE_TITLES
-        }
+        spectra = [_draw_spectra(group, table, form) for form in FORMS]
+        return spectra + [_draw_depth(group, table, measure) for measure in MEASURE_TITLES]
 
     def summary(self, group: Group, table: pd.DataFrame) -> Table:
         """The measures of the operator output, means over layers and seeds."""
@@ -112,7 +110,7 @@ def _join_arrays(values: Sequence[Tensor]) -> Tensor:
     return torch.cat([pad(value, (0, longest - value.shape[-1]), value=torch.nan) for value in values])
 
 
-def _draw_spectra(group: Group, table: pd.DataFrame, form: str) -> Figure:
+def _draw_spectra(group: Group, table: pd.DataFrame, form: str) -> Chart:
     """Spectra of the operator output: a row for each checkpoint, a column for each layer."""
     chosen = table[(table["measure"] == "spectrum") & (table["place"] == "output") & (table["form"] == form)]
     lines = chosen.assign(mean=chosen["mean"].where(chosen["mean"] > MIN_SINGULAR_VALUE))
@@ -123,29 +121,30 @@ def _draw_spectra(group: Group, table: pd.DataFrame, form: str) -> Figure:
         for layer in layers
     ]
     return draw_grid(
+        f"{group.task}-spectra-{form}",
         shown,
-        styles(table),
+        looks_of_rows(table),
         columns=len(layers),
-        axes_names=("index i of the singular value", ["$s_i / s_1$"] * len(checkpoints)),
-        title=f"{group.task}: spectra of the operator output, {FORM_TITLES[form]}; {caption(table)}",
+        axes_names=("index i of the singular value", ["s_i / s_1"] * len(checkpoints)),
+        heading=f"{group.task}: spectra of the operator output, {FORM_TITLES[form]}; {caption(table)}",
         log_rows=len(checkpoints),
-        sharey="all",
     )
 
 
-def _draw_depth(group: Group, table: pd.DataFrame, measure: str) -> Figure:
+def _draw_depth(group: Group, table: pd.DataFrame, measure: str) -> Chart:
     """One measure over depth: a row for each form, a column for each place and checkpoint."""
     chosen = table[table["measure"] == measure].groupby(["form", "checkpoint", "place"])
     columns = [(checkpoint, place) for checkpoint in table["checkpoint"].unique() for place in PLACES]
     titles = [f"{PLACES_SHOWN[place]}\n{CHECKPOINT_TITLES[checkpoint]}" for checkpoint, place in columns]
     return draw_grid(
+        f"{group.task}-depth-{measure}",
         [
             (title if form == FORMS[0] else "", chosen.get_group((form, *column)))
             for form in FORMS
             for column, title in zip(columns, titles, strict=True)
         ],
-        styles(table),
+        looks_of_rows(table),
         columns=len(columns),
         axes_names=("layer", [FORM_TITLES[form] for form in FORMS]),
-        title=f"{group.task}: {MEASURE_TITLES[measure].lower()} of the token matrices; {caption(table)}",
+        heading=f"{group.task}: {MEASURE_TITLES[measure].lower()} of the token matrices; {caption(table)}",
     )

@@ -9,11 +9,10 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from sliceformer_lab.commands.map.map_results import Map, Result
-from sliceformer_lab.measures.plots import save_figure
+from sliceformer_lab.measures.drawing import INK, Chart, add_colour_bar, save_chart
 
 SHADES = mpl.colormaps["YlGnBu"]
 MIN_LOW_ROWS = 30  # attentions, from which on their rows are low
@@ -31,31 +30,37 @@ def draw_map(found: Map, path: Path, groups: Mapping[str, Sequence[str]] | None 
     is_low = len(options.attentions) >= MIN_LOW_ROWS
     rows, titles = _compute_heights(groups or {"": options.attentions})
     last = rows[CHANCE]
+    last = rows[CHANCE]
     width, height = max(6.0, 2.6 + 1.0 * len(options.probes)), 1.6 + (0.3 if is_low else 0.55) * (last + 0.8)
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots()
-    for column, (probe, floors) in enumerate(zip(options.probes, found.floors, strict=True)):
-        for attention in options.attentions:
-            _draw_result(axes, column, rows[attention], found.results[attention, probe], is_low)
-        bag, chance = (floors.bag_level, floors.chance) if floors else (None, None)
-        share = None if bag is None or chance is None else (bag - chance) / (1 - chance)
-        _draw_cell(axes, column, rows[BAG], share, format_score(bag), "", is_low)
-        _draw_cell(axes, column, rows[CHANCE], None if chance is None else 0.0, format_score(chance), "", is_low)
-    for title, row in titles.items():
-        axes.text(-0.48, row, title, ha="left", va="center", fontsize=9, style="italic")
-    axes.set(xlim=(-0.5, len(options.probes) - 0.5), ylim=(last + 0.5, -0.5))
-    axes.set_xticks(range(len(options.probes)), options.probes)
+
+    def draw(axes: Axes) -> None:
+        for column, (probe, floors) in enumerate(zip(options.probes, found.floors, strict=True)):
+            for attention in options.attentions:
+                _draw_result(axes, column, rows[attention], found.results[attention, probe], is_low)
+            bag, chance = (floors.bag_level, floors.chance) if floors else (None, None)
+            share = None if bag is None or chance is None else (bag - chance) / (1 - chance)
+            _draw_cell(axes, column, rows[BAG], share, format_score(bag), "", is_low)
+            _draw_cell(axes, column, last, None if chance is None else 0.0, format_score(chance), "", is_low)
+        for title, row in titles.items():
+            axes.text(-0.48, row, title, ha="left", va="center", style="italic")
+        _number_axes(axes, rows, options.probes, options.seeds)
+        scale = ScalarMappable(Normalize(0, 1), SHADES)
+        add_colour_bar(axes, scale, "(score - chance) / (1 - chance)", shrink=0.4 if is_low else 0.8)
+
+    save_chart(Chart(panels=[draw], size=(width, height)), path)
+
+
+def _number_axes(axes: Axes, rows: Mapping[str, float], probes: Sequence[str], seeds: int) -> None:
+    axes.set(xlim=(-0.5, len(probes) - 0.5), ylim=(rows[CHANCE] + 0.5, -0.5))
+    axes.set_xticks(range(len(probes)), probes)
     axes.set_yticks(list(rows.values()), list(rows))
     axes.xaxis.tick_top()
-    axes.tick_params(length=0)
+    axes.tick_params(length=0, labelcolor=INK, labelsize=10)
     axes.spines[:].set_visible(False)
-    scale = ScalarMappable(Normalize(0, 1), SHADES)
-    figure.colorbar(scale, ax=axes, label="(score - chance) / (1 - chance)", shrink=0.4 if is_low else 0.8)
-    seeds = "one seed" if options.seeds == 1 else f"mean over {options.seeds} seeds"
-    axes.set_xlabel(
-        f"test accuracy, {seeds} (*: fewer so far); small: steps to .99\nhatched: cannot run; empty: not run yet"
-    )
-    save_figure(figure, path)
+    axes.grid(visible=False)
+    over = "one seed" if seeds == 1 else f"mean over {seeds} seeds"
+    words = f"test accuracy, {over} (*: fewer so far); small: steps to .99\nhatched: cannot run; empty: not run yet"
+    axes.set_xlabel(words)
 
 
 def _compute_heights(groups: Mapping[str, Sequence[str]]) -> tuple[dict[str, float], dict[str, float]]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sliceformer_lab.cli.help import first_comments
-from sliceformer_lab.commands.report.figures import Figure, svg_legend, svg_panels
+from sliceformer_lab.commands.report.figures.page_figure import PageFigure
 from sliceformer_lab.commands.report.lines import Line
 from sliceformer_lab.commands.report.run_details import run_details
 from sliceformer_lab.commands.report.table_cells import (
@@ -31,6 +31,7 @@ from sliceformer_lab.commands.report.table_cells import (
     reference_cells,
 )
 from sliceformer_lab.commands.report.tables import LEGEND, counts, describe_leftovers, heading, with_results
+from sliceformer_lab.measures.drawing import svg_legend, svg_panels
 from sliceformer_lab.measures.metric_scale import format_heading, format_value, less_is_better
 from sliceformer_lab.runs.collect import Collection, RunRecord
 from sliceformer_lab.runs.controls import is_control
@@ -42,7 +43,9 @@ FACTS = ("task", "attention", "recipe", "seed", "git_commit", "versions", "machi
 COST_COLUMNS = {"parameters": "parameters", "multiply-adds": "multiply_adds", "samples/s": "speed"}  # of a Line
 
 
-def page(found: Collection, sections: Sequence[Section], plots: Sequence[Figure], pictures: Sequence[Path] = ()) -> str:
+def page(
+    found: Collection, sections: Sequence[Section], plots: Sequence[PageFigure], pictures: Sequence[Path] = ()
+) -> str:
     """The whole HTML file. `pictures` are the files of the figures, relative to it."""
     folder = files(__package__).joinpath("page")
     template, style, script = (
@@ -58,7 +61,7 @@ def page(found: Collection, sections: Sequence[Section], plots: Sequence[Figure]
 
 
 def _describe_page(
-    found: Collection, sections: Sequence[Section], plots: Sequence[Figure], pictures: Sequence[Path]
+    found: Collection, sections: Sequence[Section], plots: Sequence[PageFigure], pictures: Sequence[Path]
 ) -> dict[str, Any]:
     """The content of the page as plain values. A run is referred to by its index in `runs`."""
     numbers = {run.folder: number for number, run in enumerate(found.runs)}
@@ -190,7 +193,7 @@ def _compress_facts(found: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     }
 
 
-def _build_figure(figure: Figure, pictures: Sequence[Path]) -> dict[str, Any]:
+def _build_figure(figure: PageFigure, pictures: Sequence[Path]) -> dict[str, Any]:
     paths = [path.as_posix() for path in pictures if path.stem == figure.name]
     texts = {name: getattr(figure, name) for name in ("name", "title", "caption", "alt", "table")}
     return texts | {"panels": svg_panels(figure), "legend": svg_legend(figure), "pictures": paths}

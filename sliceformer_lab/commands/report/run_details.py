@@ -12,9 +12,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sliceformer_lab.commands.report.figures.curves import curve_of
-from sliceformer_lab.commands.report.figures.figure import thin_out
 from sliceformer_lab.commands.report.table_cells import Section
 from sliceformer_lab.errors import RunFolderError
+from sliceformer_lab.measures.line_panels import thin_out
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.example_scores import read_predictions
 from sliceformer_lab.runs.folder import LAST_PICTURES, pictures_in

@@ -10,8 +10,7 @@ from typing import Any
 from PIL import Image
 
 from sliceformer_lab.cli.console import table_console
-from sliceformer_lab.commands.report.figures import figures, write_figures
-from sliceformer_lab.commands.report.figures.figure_files import png_of_figure
+from sliceformer_lab.commands.report.figures import figures
 from sliceformer_lab.commands.report.figures.plot_rows import plot_tables
 from sliceformer_lab.commands.report.figures.scores import score_figures
 from sliceformer_lab.commands.report.lines import lines
@@ -19,6 +18,7 @@ from sliceformer_lab.commands.report.page import page
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.table_cells import Section
 from sliceformer_lab.commands.report.tables import frame, latex, markdown, show
+from sliceformer_lab.measures.drawing import png_of_chart, write_charts
 from sliceformer_lab.runs.collect import Collection, collect
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.groups import tables
@@ -42,7 +42,7 @@ def write_report(options: ReportOptions, folder: Path) -> None:
     found, sections = read_sections(options)
     plots = figures(sections)
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = write_figures(plots, folder) if options.figures else []
+    pictures = write_charts(plots, folder / "figures") if options.figures else []
     texts = {
         "report.html": page(found, sections, plots, [path.relative_to(folder) for path in pictures]),
         "report.md": markdown(found, sections),
@@ -79,7 +79,7 @@ def send_comparison(sweep: Path, logger: Mapping[str, Any]) -> str:
         tags=tasks,
         config={"sweep": sweep.name, "tasks": tasks, "attentions": attentions},
         tables={JOBS: jobs, ROWS: [dict(row) for _, row in frame(sections).astype(object).iterrows()]},
-        pictures={figure.name: (Image.open(BytesIO(png_of_figure(figure))), figure.caption) for figure in plots},
+        pictures={figure.name: (Image.open(BytesIO(png_of_chart(figure))), figure.caption) for figure in plots},
         numbers={"jobs": len(jobs), **{f"jobs_{status}": statuses.count(status) for status in statuses}}
         | row_numbers(sections),
     )

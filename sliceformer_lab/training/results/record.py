@@ -69,5 +69,5 @@ def draw_pictures(folder: Path, task: TaskModule, data: DataModule, predictions:
         draw |= task.pictures(ScoredSplit(data, stage, ids, targets, outputs))
     for name, drawn in draw.items():
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph")  # a letter that the font lacks is drawn as a box
+            warnings.filterwarnings("ignore", "Glyph")  # a text or path may have letters that no font has
             Observer(name).run(partial(drawn, folder / name))

@@ -6,19 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sliceformer_lab.commands.report.figures.curves import learning_curves
-from sliceformer_lab.commands.report.figures.figure import Figure
-from sliceformer_lab.commands.report.figures.figure_files import svg_legend, svg_panels, write_figures
+from sliceformer_lab.commands.report.figures.page_figure import PageFigure
 from sliceformer_lab.commands.report.figures.plot_rows import plot_tables
 from sliceformer_lab.commands.report.figures.scores import score_figures
 from sliceformer_lab.commands.report.figures.spectra import spectral_figures
 from sliceformer_lab.commands.report.table_cells import Section
 
-__all__ = ["Figure", "figures", "svg_legend", "svg_panels", "write_figures"]
-
 KINDS = (score_figures, learning_curves, spectral_figures)
 
 
-def figures(sections: Sequence[Section]) -> list[Figure]:
+def figures(sections: Sequence[Section]) -> list[PageFigure]:
     """All figures of all tables; kinds without data are left out."""
     return [
         replace(figure, table=plotted.title)

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sliceformer_lab.commands.compare.row_looks import Look
-from sliceformer_lab.commands.report.figures.figure import (
-    ROW,
-    Figure,
-    Panel,
-    axis_bounds,
-    legend_of,
-    line_panel,
-    seed_means,
-    thin_out,
-)
+from sliceformer_lab.commands.report.figures.page_figure import PageFigure
 from sliceformer_lab.commands.report.figures.plot_rows import PlotTable
+from sliceformer_lab.measures.drawing import Look, Panel, legend_of
+from sliceformer_lab.measures.line_panels import ROW, axis_bounds, line_panel, seed_means, thin_out
 from sliceformer_lab.measures.metric_scale import format_heading, format_value, metric_bounds
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.folder import read_metrics
@@ -23,7 +15,7 @@ from sliceformer_lab.runs.folder import read_metrics
 PANELS = ("metric", "val/loss", "train/loss")
 
 
-def learning_curves(plotted: PlotTable) -> list[Figure]:
+def learning_curves(plotted: PlotTable) -> list[PageFigure]:
     """The validation metric and both losses per epoch; empty if no run has a log."""
     name = plotted.metric.partition("/")[2].removesuffix("_best_test_epoch")
     found, without = [], 0
@@ -42,7 +34,7 @@ def learning_curves(plotted: PlotTable) -> list[Figure]:
     fewest, most = int(table["n"].min()), int(table["n"].max())
     seeds = f"{fewest} to {most}" if fewest < most else f"{most}"
     ends = table[table["panel"] == table["panel"].iloc[0]].groupby(ROW).tail(1)
-    figure = Figure(
+    figure = PageFigure(
         name=f"learning_curves{plotted.suffix}",
         title="Learning curves",
         caption=(

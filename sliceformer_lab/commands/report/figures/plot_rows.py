@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from sliceformer_lab.commands.compare.row_looks import Look, assign_looks, name_in_figures
-from sliceformer_lab.commands.report.figures.figure import ROW
+from sliceformer_lab.commands.compare.row_looks import assign_looks, name_in_figures
 from sliceformer_lab.commands.report.lines import Line
 from sliceformer_lab.commands.report.table_cells import Section
+from sliceformer_lab.measures.drawing import Look
+from sliceformer_lab.measures.line_panels import ROW
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.controls import is_control
 

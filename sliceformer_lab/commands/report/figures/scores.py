@@ -11,18 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
-from sliceformer_lab.commands.report.figures.figure import (
-    MUTED,
-    Figure,
-    Panel,
-    axis_bounds,
-    legend_of,
-    value_axis,
-    write_plain_numbers,
-)
+from sliceformer_lab.commands.report.figures.page_figure import PageFigure
 from sliceformer_lab.commands.report.figures.plot_rows import PlotRow, PlotTable, select_rows
 from sliceformer_lab.commands.report.lines import machine
 from sliceformer_lab.commands.report.reference_rows import ReferenceRow, references_of
+from sliceformer_lab.measures.drawing import MUTED, Panel, legend_of
+from sliceformer_lab.measures.line_panels import axis_bounds, value_axis, write_plain_numbers
 from sliceformer_lab.measures.metric_scale import (
     PERCENT,
     factor_of,
@@ -42,12 +36,12 @@ BEYOND = "An arrow head marks an interval that goes on beyond the panel."
 Mark = tuple[str, float]  # a line style, and where the line is
 
 
-def score_figures(plotted: PlotTable) -> list[Figure]:
+def score_figures(plotted: PlotTable) -> list[PageFigure]:
     """Scores, and score against speed; figures without data are left out."""
     return [*_draw_scores(plotted), *_draw_bubbles(plotted)]
 
 
-def _draw_scores(plotted: PlotTable) -> list[Figure]:
+def _draw_scores(plotted: PlotTable) -> list[PageFigure]:
     """Mean, interval and single runs of each row, best mean first."""
     metric = plotted.metric
     rows = select_rows([row for row in plotted.rows if row.line.mean is not None], MAX_FIGURE_ROWS)
@@ -59,7 +53,7 @@ def _draw_scores(plotted: PlotTable) -> list[Figure]:
     marks, remark = _list_marks(rows, metric, best, domain)
     ways = sorted({row.line.interval.how for row in rows if row.line.interval})
     return [
-        Figure(
+        PageFigure(
             name=f"scores{plotted.suffix}",
             title="Scores",
             caption=(
@@ -135,7 +129,7 @@ def _find_hidden_ends(interval: Interval, domain: tuple[float, float], heads: st
     return [(edge, head) for edge, head, is_passed in zip(domain, heads, passes, strict=True) if is_passed]
 
 
-def _draw_bubbles(plotted: PlotTable) -> list[Figure]:
+def _draw_bubbles(plotted: PlotTable) -> list[PageFigure]:
     """Score against training speed; the area of a marker shows peak memory."""
     rows = [row for row in plotted.main_rows if row.line.mean is not None and row.line.speed.value is not None]
     if not rows:
@@ -146,7 +140,7 @@ def _draw_bubbles(plotted: PlotTable) -> list[Figure]:
     sizes = [0.25, 1.0] if known else []  # of the most memory, in the legend
     machines = len({machine(run) for row in rows for run in row.runs})
     return [
-        Figure(
+        PageFigure(
             name=f"score_against_speed{plotted.suffix}",
             title="Score against speed and memory",
             caption=(

@@ -11,27 +11,25 @@ from itertools import zip_longest
 
 import numpy as np
 import pandas as pd
-from matplotlib.colors import to_hex
 from matplotlib.lines import Line2D
 
-from sliceformer_lab.commands.report.figures.figure import (
+from sliceformer_lab.commands.report.figures.page_figure import PageFigure
+from sliceformer_lab.commands.report.figures.plot_rows import PlotTable
+from sliceformer_lab.measures.drawing import Panel, legend_of
+from sliceformer_lab.measures.line_panels import (
     AFTER,
     BEFORE,
     MAX_LINE_POINTS,
     MOMENT,
     ROW,
-    Figure,
-    Panel,
     axis_bounds,
     gradient_panel,
-    legend_of,
     line_panel,
     moments_legend,
     seed_means,
     thin_out,
 )
-from sliceformer_lab.commands.report.figures.plot_rows import PlotTable
-from sliceformer_lab.measures.plots import DEPTH_PANELS, GRADIENT, MIN_SINGULAR_VALUE
+from sliceformer_lab.measures.plots import DEPTH_PANELS, MIN_SINGULAR_VALUE, colours_between
 from sliceformer_lab.measures.probe_record import ProbeRecord
 
 SPECTRUM = "spectrum.npz"
@@ -55,7 +53,7 @@ class Probed:
     left_out: str  # a sentence on rows and runs that are not shown
 
 
-def spectral_figures(plotted: PlotTable) -> list[Figure]:
+def spectral_figures(plotted: PlotTable) -> list[PageFigure]:
     """Spectra, spectra over training, collapse over depth and over training; empty if no run has any."""
     found = _find_spectra(plotted)
     made = (
@@ -64,7 +62,7 @@ def spectral_figures(plotted: PlotTable) -> list[Figure]:
     return [figure for figure in made if figure is not None]
 
 
-def _draw_spectra(plotted: PlotTable, found: Probed) -> Figure | None:
+def _draw_spectra(plotted: PlotTable, found: Probed) -> PageFigure | None:
     """Normalised singular values of a few layers, raw and without the token mean."""
     table = found.means["spectra"]
     table = table[table["mean"] > MIN_SINGULAR_VALUE]
@@ -80,7 +78,7 @@ def _draw_spectra(plotted: PlotTable, found: Probed) -> Figure | None:
                 panels.append(ends(x="index i of the singular value", title=f"{title}{words}"))
     last = table[(table["form"] == "raw") & (table["layer"] == table["layer"].max())]
     shares = {row: (values["mean"] > 0.1).sum() for row, values in last.groupby(ROW, sort=False)}
-    return Figure(
+    return PageFigure(
         name=f"spectra{plotted.suffix}",
         title="Singular values after training",
         caption=(
@@ -97,21 +95,20 @@ def _draw_spectra(plotted: PlotTable, found: Probed) -> Figure | None:
     )
 
 
-def _draw_growth(plotted: PlotTable, found: Probed) -> Figure | None:
+def _draw_growth(plotted: PlotTable, found: Probed) -> PageFigure | None:
     """The spectrum of the last layer at several epochs, a panel for each row."""
     table = found.means["growth"]
     table = table[table["mean"] > MIN_SINGULAR_VALUE]
-    if table.empty or table["epoch"].nunique() < 2:
+    if table.empty or table["shade"].nunique() < 2:
         return None
-    drawn = sorted(map(int, table["epoch"].unique()))
+    drawn = sorted(map(int, table["shade"].unique()))
     domain, epochs, reach = axis_bounds(table["mean"], log=True), (drawn[0], drawn[-1]), (1, int(table["x"].max()))
-    shades = GRADIENT(np.interp(drawn, epochs, (0.25, 0.95)))  # neither as dark nor as light as a page
-    colours = dict(zip(drawn, map(to_hex, shades), strict=True))
+    colours = colours_between(drawn)
     panels = [
         gradient_panel(here, colours, title=str(row), domain=domain, reach=reach)
         for row, here in table.groupby(ROW, sort=False)
     ]
-    return Figure(
+    return PageFigure(
         name=f"spectra_over_training{plotted.suffix}",
         title="Singular values over training",
         caption=(
@@ -125,13 +122,13 @@ def _draw_growth(plotted: PlotTable, found: Probed) -> Figure | None:
     )
 
 
-def _draw_depth(plotted: PlotTable, found: Probed) -> Figure | None:
+def _draw_depth(plotted: PlotTable, found: Probed) -> PageFigure | None:
     """Collapse measures of each layer, before and after training."""
     table = found.means["depth"]
     if table.empty or table["x"].nunique() < 2:
         return None
     shown = table[(table["measure"] == ALT_MEASURE) & (table[MOMENT] == AFTER)]
-    return Figure(
+    return PageFigure(
         name=f"collapse_over_depth{plotted.suffix}",
         title="Collapse over depth",
         caption=(
@@ -147,13 +144,13 @@ def _draw_depth(plotted: PlotTable, found: Probed) -> Figure | None:
     )
 
 
-def _draw_training(plotted: PlotTable, found: Probed) -> Figure | None:
+def _draw_training(plotted: PlotTable, found: Probed) -> PageFigure | None:
     """Collapse measures over training."""
     table = found.means["training"]
     if table.empty or table["x"].nunique() < 2:
         return None
     ends = table[table["measure"] == ALT_MEASURE].groupby(ROW, sort=False)["mean"].agg(["first", "last"])
-    return Figure(
+    return PageFigure(
         name=f"collapse_over_training{plotted.suffix}",
         title="Collapse over training",
         caption=f"{MEASURED_OUTPUT}Means over layers; epoch 0: before training. {BANDS}.{found.left_out}",
@@ -244,7 +241,7 @@ def _layer_titles(depths: Sequence[int]) -> list[str]:
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[ProbeRecord], Iterator[tuple[object, ...]]]]] = {
     "spectra": (("form", "layer", "x"), _spectra_of),  # layer of MAX_LAYERS, x the index
-    "growth": (("epoch", "x"), _growth_of),  # of the last layer, raw; x the index
+    "growth": (("shade", "x"), _growth_of),  # of the last layer, raw; shade the epoch, x the index
     "depth": (("measure", MOMENT, "x"), _depth_of),  # x the layer
     "training": (("measure", "x"), _training_of),  # mean over the layers; x the epoch
 }  # name -> the key columns of the table, and the rows that a run adds to it: its keys, then the value

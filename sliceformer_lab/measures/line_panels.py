@@ -1,10 +1,9 @@
-"""A figure of the report, and the lines of its panels."""
+"""Panels of lines over layers, epochs or indices, from tables of means with their bounds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import Any
 
@@ -15,35 +14,15 @@ from matplotlib.axis import Axis
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, PercentFormatter, StrMethodFormatter
 
-from sliceformer_lab.commands.compare.row_looks import Look
+from sliceformer_lab.measures.drawing import MUTED, Look, Panel
 from sliceformer_lab.measures.metric_scale import PERCENT, factor_of
-from sliceformer_lab.measures.plots import whole_numbers
 from sliceformer_lab.measures.statistics import MIN_INTERVAL_RUNS, student_half_width
 
-PANEL_INCHES = (2.9, 2.4)
 MAX_LINE_POINTS = 120  # on a line
 SYMBOLS = 7  # markers on a line
 TITLE_LETTERS = 28  # of a line of a panel's title
 ROW, MOMENT = "row", "moment"
 AFTER, BEFORE = "after training", "before training"
-MUTED = "#59636e"  # of what is not a row: chance, references, entries of legends
-
-Panel = Callable[[Axes], None]  # draws itself
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure of one table: panels of `size` inches each, in at most `columns` columns, above one legend."""
-
-    name: str  # of its files and its anchor; unique in a report
-    title: str
-    caption: str  # what is plotted, over how many runs, and its limits
-    alt: str  # text alternative: the main numbers
-    panels: Sequence[Panel]
-    legend: Sequence[Line2D] = ()
-    size: tuple[float, float] = PANEL_INCHES
-    columns: int = 3
-    table: str = ""  # the title of its table
 
 
 def seed_means(values: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
@@ -71,14 +50,6 @@ def thin_out(positions: Sequence[int] | np.ndarray, most: int = MAX_LINE_POINTS)
     return np.unique(known[places])
 
 
-def legend_of(looks: Mapping[str, Look], *, lines: bool = True) -> list[Line2D]:
-    """An entry for each row, with its line or without."""
-    return [
-        Line2D([], [], color=look.colour, marker=look.marker, linestyle=look.line if lines else "none", label=name)
-        for name, look in looks.items()
-    ]
-
-
 def moments_legend() -> list[Line2D]:
     """The entries that tell the lines of AFTER from those of BEFORE."""
     return [Line2D([], [], color=MUTED, label=AFTER), Line2D([], [], color=MUTED, linestyle="--", label=BEFORE)]
@@ -90,6 +61,7 @@ def line_panel(
     *,
     x: str,
     title: str,
+    y: str = "",
     metric: str = "",
     log: bool = False,
     domain: tuple[float, float] | None = None,
@@ -110,13 +82,19 @@ def line_panel(
                 here = here[here[MOMENT] == AFTER]
             style = "-" if MOMENT in table else look.line
             _draw_line(
-                axes, here, look.colour, linestyle=style, marker=look.marker, markevery=_places_of_symbols(len(here))
+                axes,
+                here,
+                look.colour,
+                linestyle=style,
+                marker=look.marker,
+                markevery=_places_of_symbols(len(here)),
+                label=name,
             )
             low = here["low"].clip(lower=ends[0])  # a log axis has no place for 0
             axes.fill_between(here["x"], low, here["high"], color=look.colour, alpha=0.14, linewidth=0)
         _index_axis(axes, x, reach or (int(table["x"].min()), int(table["x"].max())))
         value_axis(axes, ends, log=log, metric=metric)
-        axes.set_title(fill(title, TITLE_LETTERS))
+        axes.set(title=fill(title, TITLE_LETTERS), ylabel=y)
 
     return draw
 
@@ -124,11 +102,11 @@ def line_panel(
 def gradient_panel(
     table: pd.DataFrame, colours: Mapping[int, str], *, title: str, domain: tuple[float, float], reach: tuple[int, int]
 ) -> Panel:
-    """Spectra over the index x (columns epoch, x, mean): a line for each epoch, in its colour."""
+    """Spectra over the index x (columns shade, x, mean): a line for each epoch or layer `shade`, in its colour."""
 
     def draw(axes: Axes) -> None:
-        for epoch, here in table.groupby("epoch"):
-            _draw_line(axes, here, colours[int(str(epoch))], marker="o", markersize=2.5)
+        for shade, here in table.groupby("shade"):
+            _draw_line(axes, here, colours[int(str(shade))], marker="o", markersize=2.5)
         _index_axis(axes, "index i", reach)
         value_axis(axes, domain, log=True)
         axes.set_title(fill(title, TITLE_LETTERS))
@@ -167,7 +145,8 @@ def axis_bounds(
 
 
 def _draw_line(axes: Axes, points: pd.DataFrame, colour: str, **style: Any) -> None:
-    axes.plot(points["x"], points["mean"], color=colour, linewidth=1.4, **style)
+    if len(points):
+        axes.plot(points["x"], points["mean"], color=colour, linewidth=1.4, **style)
 
 
 def _index_axis(axes: Axes, name: str, ends: tuple[int, int]) -> None:
@@ -175,6 +154,11 @@ def _index_axis(axes: Axes, name: str, ends: tuple[int, int]) -> None:
     room = 0.02 * (ends[1] - ends[0]) or 0.5  # for half a symbol
     axes.set(xlabel=name, xlim=(ends[0] - room, ends[1] + room))
     whole_numbers(axes)
+
+
+def whole_numbers(axes: Axes) -> None:
+    """Number the x axis by whole numbers only."""
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
 
 
 def _places_of_symbols(length: int) -> list[int]:
