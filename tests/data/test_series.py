@@ -14,7 +14,7 @@ from support.plans import encoded
 from support.series_files import folder, table
 
 from sliceformer_lab.data.base import DataModule
-from sliceformer_lab.data.series.augment_series import Warp, warped
+from sliceformer_lab.data.series.augment_series import stretched
 from sliceformer_lab.data.series.base import SeriesData, SeriesSplit
 from sliceformer_lab.data.series.coding import SeriesCoding, channel_statistics
 from sliceformer_lab.data.series.series_csv import SeriesTable
@@ -278,14 +278,14 @@ def test_a_tone_is_in_the_band_of_its_pitch() -> None:
     assert abs(len(resampled(np.ones(1000, np.float32), 8000, 3000)) - 375) <= 1
 
 
-def test_a_warp_keeps_the_length_and_the_ends_within_the_series() -> None:
+def test_a_stretch_keeps_the_length_and_the_ends_within_the_series() -> None:
     np.random.seed(0)
     values = np.linspace(0, 1, 50, dtype=np.float32)[:, None]
     for _ in range(20):
-        found = warped(values, Warp(0.3, 0.0, 0.0))
+        found = stretched(values, 0.3)
         assert found.shape == values.shape and found.min() >= 0 and found.max() <= 1
         assert (np.diff(found[:, 0]) >= 0).all() and found[-1, 0] - found[0, 0] >= 0.66
-    np.testing.assert_array_equal(warped(values, Warp(0.0, 0.0, 0.0)), values)
+    np.testing.assert_array_equal(stretched(values, 0.0), values)
 
 
 def test_a_run_folder_encodes_new_series_as_training_did(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from sliceformer_lab.errors import DataError
 class DogsVsCats(FileImageData):
     """Kaggle's 25,000 labelled images, root/train/cat.0.jpg ...; 20 % of each class are the test set.
 
-    Kaggle's own test images have no labels. The paper selects the epoch on the test set and scores it with random crops
-    (`eval_crop="random"`); the default scores the selected epoch once, without crops.
+    Kaggle's own test images have no labels. The paper selects the epoch on the test set and scores it with random
+    crops; here the selected epoch is scored once, without crops.
     """
 
     title = "dogs_vs_cats"
@@ -28,7 +28,6 @@ class DogsVsCats(FileImageData):
 
     batch_size: Count = 64
     augment: Literal["none", "paper"] = "paper"
-    eval_crop: Literal["none", "random"] = "none"
 
     @property
     def test_share(self) -> float:
@@ -54,5 +53,5 @@ class DogsVsCats(FileImageData):
     def transforms(self) -> tuple[Transform, Transform]:
         return (
             dogs_vs_cats_transform(self.image_size, random=self.augment == "paper"),
-            dogs_vs_cats_transform(self.image_size, random=self.eval_crop == "random"),
+            dogs_vs_cats_transform(self.image_size, random=False),
         )

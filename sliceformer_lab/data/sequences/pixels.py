@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 from torch import Tensor
@@ -14,20 +14,16 @@ from sliceformer_lab.data.images.cifar import CIFAR10
 from sliceformer_lab.data.sequences.base import PixelData, SequenceStore
 
 WEIGHTS = (2989, 5870, 1140)  # of red, green and blue, in units of 1/10,000, as in tf.image.rgb_to_grayscale
-Grey = Literal["tensorflow", "floor"]
 MEAN, STD = 0.48, 0.24  # of pixels in 0..1, as in MEGA's code
 
 
-def grey(pixels: Tensor, kind: Grey = "tensorflow") -> Tensor:
+def grey(pixels: Tensor) -> Tensor:
     """Colours (n, 3, H, W) in 0..255 -> grey levels (n, H, W) uint8.
 
-    `tensorflow`: as tf.image.rgb_to_grayscale, in single precision: colours / 255, their weighted sum, times 255.5 (the
-    scale of tf.image.convert_image_dtype), cut to an integer. `floor`: the weighted sum, rounded down.
+    As tf.image.rgb_to_grayscale, in single precision: colours / 255, their weighted sum, times 255.5 (the scale of
+    tf.image.convert_image_dtype), cut to an integer.
     """
     channels = pixels.unbind(1)
-    if kind == "floor":
-        weighted = [weight * channel.int() for weight, channel in zip(WEIGHTS, channels, strict=True)]
-        return (sum(weighted[1:], weighted[0]) // 10_000).byte()
     scaled = [
         weight / 10_000 * (channel.float() * (1 / 255)) for weight, channel in zip(WEIGHTS, channels, strict=True)
     ]
@@ -47,7 +43,6 @@ class LRAImage(PixelData):
 
     download: bool = True
     verify: bool = True
-    grey: Grey = "tensorflow"
     max_len: Annotated[int, Field(ge=1, le=1024)] = 1024
     batch_size: Count = 256
 
@@ -65,13 +60,13 @@ class LRAImage(PixelData):
         super().prepare_data()
 
     def prepare(self) -> Path:
-        made_of = {"files": by_name(self.photographs.checksums()), "grey": self.grey}
+        made_of = {"files": by_name(self.photographs.checksums()), "grey": "tensorflow"}
         return cached_folder(self.path, "grey", made_of, self._make_grey)
 
     def _make_grey(self, folder: Path) -> None:
         for stage, images in self.photographs.read().items():
             if isinstance(images, ArrayImages):
-                pixels = grey(images.pixels, self.grey).flatten(1).numpy()
+                pixels = grey(images.pixels).flatten(1).numpy()
                 SequenceStore.write(folder, stage, pixels, images.targets.numpy())
 
     def is_official(self) -> tuple[bool, str]:

@@ -23,7 +23,7 @@ from sliceformer_lab.data.own_data import OwnData
 from sliceformer_lab.data.own_targets import Kind
 from sliceformer_lab.data.rounding import check_targets, find_rounding
 from sliceformer_lab.data.sequences.base import NOTHING, SequenceSplit, SequenceStore
-from sliceformer_lab.data.series.augment_series import Warp, warped
+from sliceformer_lab.data.series.augment_series import stretched
 from sliceformer_lab.data.series.coding import CODING_FILE, SeriesCoding, channel_statistics, own_scale
 from sliceformer_lab.data.series.labels import as_whole_numbers, label_number, merged_spellings, number_first
 from sliceformer_lab.data.series.series_tables import Series
@@ -52,13 +52,13 @@ class SeriesSplit(SequenceSplit):
 
     scale: tuple[float, float] | None = PLAIN
     coding: SeriesCoding = field(kw_only=True)
-    warp: Warp | None = None  # of training series
+    stretch: float = 0.0  # of training series
 
     def lengths(self) -> np.ndarray:
         return self.coding.count(self.store.lengths[self.rows])
 
     def _cut(self, sequence: np.ndarray) -> np.ndarray:
-        return self.coding.patches(sequence if self.warp is None else warped(sequence, self.warp))
+        return self.coding.patches(stretched(sequence, self.stretch))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -78,8 +78,6 @@ class SeriesData(BucketedData, OwnData):
     gaps: Gaps | None = None
     own_scale: bool = False
     stretch: Fraction = 0.0
-    resize: Fraction = 0.0
-    noise: Fraction = 0.0
     kind: Kind | None = None
     bucket: bool = True
     batch_size: Count | None = None
@@ -246,11 +244,9 @@ class SeriesData(BucketedData, OwnData):
         store = replace(self._store, targets=self._targets())
         rows = self._rows
         coding = self._coding_of([store[row] for row in rows["train"]])
-        warp = Warp(self.stretch, self.resize, self.noise)
+        stretch = {"train": self.stretch}
         return {
-            stage: SeriesSplit(
-                store, coding.max_len, coding=coding, rows=rows[stage], warp=warp if stage == "train" else None
-            )
+            stage: SeriesSplit(store, coding.max_len, coding=coding, rows=rows[stage], stretch=stretch.get(stage, 0.0))
             for stage in STAGES
         }
 
