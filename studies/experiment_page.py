@@ -22,7 +22,8 @@ from run_experiment import Experiment, Job, read_experiments, unpacked
 from sliceformer_lab.commands.compare.sentences import (
     VERBS,
     amount,
-    half_width,
+    detectable,
+    format_size,
     list_names,
     number,
     p_phrase,
@@ -31,6 +32,7 @@ from sliceformer_lab.commands.compare.sentences import (
 from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, outcomes
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.measures.drawing import COLOURS, INK, Chart, save_chart
+from sliceformer_lab.measures.metric_scale import factor_of, format_estimate
 from sliceformer_lab.measures.statistics import LEVEL, Estimate, estimate_crossed
 from sliceformer_lab.runs.plain_text import markdown_table
 
@@ -151,13 +153,13 @@ def table(results: Results) -> str:
     metric, rows = one.metric, []
     for row in one.rows:
         own = estimate_crossed(np.stack([*results.scores(row).values()]))
-        half = number(own.interval().high - own.mean, metric)
+        score = format_estimate(own.mean, own.interval().high - own.mean, factor_of(metric))
         cells = ["", "", "did not learn" if not results.learned[row] else ""]
         if row in results.outcomes:
             outcome = results.outcomes[row]
             cells = [_difference(outcome, one), p_value(outcome.holm_p), str(outcome.verdict)]
         parameters = next(line["parameters"] for line in results.lines if line["row"] == row)
-        rows.append([f"`{row}`", f"{number(own.mean, metric)} ± {half}", *cells, f"{parameters:,}"])
+        rows.append([f"`{row}`", score, *cells, f"{parameters:,}"])
     for name, score in reference_scores(results).items():
         rows.append([f"{name}, without a network", number(score, metric), "", "", "", ""])
     less = f"`{one.subject}` less this row"
@@ -202,12 +204,11 @@ def describe_decided(found: Outcome, one: Experiment) -> str:
     finding, metric = found.findings[AXIS], one.metric
     if found.verdict == "equivalent":
         return f"{found.against} within {amount(finding.margin, metric)} ({_difference(found, one)})"
-    size = f"{amount(abs(finding.estimate.mean), metric)} ± {half_width(finding, metric)}"
-    return f"{found.against} by {size} (Holm {p_phrase(found.holm_p)})"
+    return f"{found.against} by {format_size(finding, metric)} (Holm {p_phrase(found.holm_p)})"
 
 
 def describe_undecided(found: Outcome, one: Experiment) -> str:
-    smallest = number(found.findings[AXIS].smallest, one.metric)
+    smallest = detectable(found.findings[AXIS], one.metric)
     return f"{found.against} ({_difference(found, one)}; a difference of {smallest} could have been found)"
 
 
@@ -219,8 +220,7 @@ def _difference(found: Outcome, one: Experiment) -> str:
 
 def _less(mean: float, estimate: Estimate, metric: str) -> str:
     """A difference with its sign and half of its interval."""
-    half = number(estimate.interval().high - estimate.mean, metric)
-    return f"{'+' if mean >= 0 else '-'}{number(abs(mean), metric)} ± {half}"
+    return format_estimate(mean, estimate.interval().high - estimate.mean, factor_of(metric), signed=True)
 
 
 def _of_references(results: Results) -> Iterator[str]:

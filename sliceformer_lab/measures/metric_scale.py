@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 PERCENT = 100.0
@@ -40,8 +41,27 @@ def format_value(value: float | None, metric: str) -> str:
     return format_number(value, factor_of(metric))
 
 
-def format_number(value: float | None, factor: float) -> str:
-    """Two decimals of a percentage, else four significant digits; '' for None."""
+def format_number(value: float | None, factor: float, half_width: float | None = None) -> str:
+    """A number with the digits that its interval leaves certain; '' for None.
+
+    A percentage has two decimals. Another number has as many as show two digits of the half of its interval, and four
+    significant digits if the interval is unknown or without width.
+    """
     if value is None:
         return ""
-    return f"{factor * value:.2f}" if factor == PERCENT else f"{value:.4g}"
+    if factor == PERCENT:
+        return f"{factor * value:.2f}"
+    if half_width is None or not 0 < half_width < math.inf:
+        return f"{value:.4g}"
+    return f"{value:.{max(0, 1 - math.floor(math.log10(half_width)))}f}"
+
+
+def format_signed(value: float, factor: float, half_width: float | None = None) -> str:
+    """A difference in the same digits, with its sign."""
+    return f"{'+' if value >= 0 else '-'}{format_number(abs(value), factor, half_width)}"
+
+
+def format_estimate(mean: float, half_width: float, factor: float, *, signed: bool = False) -> str:
+    """A mean and half of its interval."""
+    written = format_signed if signed else format_number
+    return f"{written(mean, factor, half_width)} ± {format_number(half_width, factor, half_width)}"

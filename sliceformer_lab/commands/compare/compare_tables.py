@@ -11,9 +11,9 @@ from sliceformer_lab.cli.console import table_console
 from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, BASE
 from sliceformer_lab.commands.compare.results import AxisResult, Comparison
 from sliceformer_lab.commands.compare.search import lead_of
-from sliceformer_lab.commands.compare.sentences import format_difference, number, p_value, unit
+from sliceformer_lab.commands.compare.sentences import detectable, format_difference, number, p_value, unit
 from sliceformer_lab.commands.compare.verdicts import OPEN, Outcome
-from sliceformer_lab.measures.metric_scale import format_heading
+from sliceformer_lab.measures.metric_scale import factor_of, format_estimate, format_heading
 
 WIDTH = 160  # characters of printed tables in files and pipes
 
@@ -36,11 +36,9 @@ def _verdict_rows(one: Outcome, metric: str) -> Iterator[list[str]]:
         seen = finding.on_validation
         validation = "–"
         if seen is not None:
-            middle = (seen.high + seen.low) / 2
-            validation = (
-                f"{'+' if middle >= 0 else '-'}{number(abs(middle), metric)} ± {number(seen.high - middle, metric)}"
-            )
-        tests = [p_value(finding.p), p_value(finding.sign_flip_p), number(finding.smallest, metric)]
+            middle, half, factor = (seen.high + seen.low) / 2, (seen.high - seen.low) / 2, factor_of(metric)
+            validation = format_estimate(middle, half, factor, signed=True)
+        tests = [p_value(finding.p), p_value(finding.sign_flip_p), detectable(finding, metric)]
         name = AXIS_NAMES[axis]
         yield [*first, name, format_difference(finding, metric), *tests, number(finding.margin, metric), validation]
 
@@ -92,8 +90,8 @@ def rate_table(found: Comparison) -> Rows:
             continue
         lead, ahead = lead_of(best, trials, found.goal.sign), "–"
         if lead is not None:
-            half = lead.interval().high - lead.mean
-            ahead = f"{number(lead.mean, metric)} ± {number(half, metric)} over seeds"
+            half, factor = lead.interval().high - lead.mean, factor_of(metric)
+            ahead = f"{format_estimate(lead.mean, half, factor)} over seeds"
         runs = str(sum(len(trial.scores) for trial in trials))
         rows.append([name, number(best.mean, metric), runs, ahead, "yes" if tuning.at_edge[name] else ""])
     return rows

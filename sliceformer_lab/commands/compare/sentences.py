@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, COMPULSORY, INSTEAD, PARTS, POSITIONS
 from sliceformer_lab.commands.compare.results import Comparison
 from sliceformer_lab.commands.compare.verdicts import OPEN, Finding, Outcome
-from sliceformer_lab.measures.metric_scale import PERCENT, factor_of
+from sliceformer_lab.measures.metric_scale import PERCENT, factor_of, format_estimate, format_number, format_value
 from sliceformer_lab.measures.statistics import LEVEL
 
 PUBLIC = (  # how the names of tasks begin that have one public test set
@@ -75,8 +75,7 @@ def _describe_decided(found: Comparison, one: Outcome) -> str:
     seeds, metric = f"{len(finding.differences)} {_name_units(found)}", found.metric
     if one.verdict == "equivalent":
         return f"{one.against} within {amount(finding.margin, metric)} ({format_difference(finding, metric)}, {seeds})"
-    size = f"{number(abs(finding.estimate.mean), metric)} ± {half_width(finding, metric)} {unit(metric)}"
-    return f"{one.against} by {size} ({seeds}, Holm {p_phrase(one.holm_p)})"
+    return f"{one.against} by {format_size(finding, metric)} ({seeds}, Holm {p_phrase(one.holm_p)})"
 
 
 def _describe_undecided(found: Comparison, one: Outcome) -> str:
@@ -87,7 +86,7 @@ def _describe_undecided(found: Comparison, one: Outcome) -> str:
     elif finding.smallest is None:
         seen = "all pairs differ by the same, so what could have been found is unknown"
     else:
-        seen = f"a difference of {number(finding.smallest, metric)} could have been found"
+        seen = f"a difference of {detectable(finding, metric)} could have been found"
     return f"{_describe_difference(found, one)}; {seen}{f'; {one.reason}' if one.reason else ''})"
 
 
@@ -205,11 +204,17 @@ def first_finding(one: Outcome) -> Finding:
 
 
 def number(value: float | None, metric: str) -> str:
-    """A score or difference in the unit of its metric; – for None."""
-    if value is None:
-        return "–"
-    scaled = factor_of(metric) * value
-    return f"{scaled:.2f}" if factor_of(metric) == PERCENT else f"{scaled:.3g}"
+    """A score or size in the unit of its metric; – for None."""
+    return format_value(value, metric) or "–"
+
+
+def detectable(finding: Finding, metric: str) -> str:
+    """The difference that could have been found, in the digits of the interval."""
+    return format_number(finding.smallest, factor_of(metric), _half_width(finding)) or "–"
+
+
+def _half_width(finding: Finding) -> float:
+    return finding.interval.high - finding.estimate.mean
 
 
 def unit(metric: str) -> str:
@@ -224,14 +229,15 @@ def amount(value: float | None, metric: str) -> str:
 
 def format_difference(finding: Finding, metric: str) -> str:
     """A mean difference in favour of the subject, with its interval; an interval over seeds alone says so."""
-    mean = finding.estimate.mean
     over = "" if finding.estimate.over == "seeds and examples" else f" over {finding.estimate.over}"
-    return f"{'+' if mean >= 0 else '-'}{number(abs(mean), metric)} ± {half_width(finding, metric)}{over}"
+    difference = format_estimate(finding.estimate.mean, _half_width(finding), factor_of(metric), signed=True)
+    return f"{difference}{over}"
 
 
-def half_width(finding: Finding, metric: str) -> str:
-    """Half of the interval."""
-    return number(finding.interval.high - finding.estimate.mean, metric)
+def format_size(finding: Finding, metric: str) -> str:
+    """A mean difference without its sign, half of its interval, and their unit."""
+    size = format_estimate(abs(finding.estimate.mean), _half_width(finding), factor_of(metric))
+    return f"{size} {unit(metric)}"
 
 
 def p_value(p: float | None) -> str:

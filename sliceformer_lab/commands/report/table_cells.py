@@ -6,7 +6,13 @@ from collections.abc import Callable, Sequence
 
 from sliceformer_lab.commands.report.lines import Line, Published, RelativeCost
 from sliceformer_lab.commands.report.reference_rows import ReferenceRow, references_of, skipped_of
-from sliceformer_lab.measures.metric_scale import factor_of, format_heading, format_number, less_is_better
+from sliceformer_lab.measures.metric_scale import (
+    factor_of,
+    format_heading,
+    format_number,
+    format_signed,
+    less_is_better,
+)
 from sliceformer_lab.measures.statistics import Interval
 from sliceformer_lab.runs.groups import Table, format_option
 
@@ -95,7 +101,7 @@ def largest_first(table: Table, name: str) -> bool:
 
 def _format_score(line: Line, factor: float) -> str:
     """The mean with its interval; for two seeds, which give none, with both results."""
-    mean = format_number(line.mean, factor)
+    mean = format_number(line.mean, factor, half_width_of(line.interval))
     if line.interval is None and len(line.values) > 1:
         low, high = sorted(line.values.values())[:: len(line.values) - 1]
         return f"{mean} ({format_number(low, factor)}, {format_number(high, factor)})"
@@ -112,7 +118,8 @@ def _format_difference(line: Line, factor: float, named: bool) -> str:
     """The difference to the opponent, which is `named` if the column's head does not name it."""
     if line.test is None or line.test.difference is None:
         return ""
-    return f"{factor * line.test.difference:+.4g}{f' to {line.test.against}' if named else ''}"
+    half = half_width_of(line.test.estimate.interval()) if line.test.estimate else None
+    return f"{format_signed(line.test.difference, factor, half)}{f' to {line.test.against}' if named else ''}"
 
 
 def _format_verdict(line: Line) -> str:
@@ -150,7 +157,7 @@ def _to_published(published: Published | None) -> str:
     """Our mean less the published number, in the unit of the paper's metric."""
     if published is None or published.difference is None:
         return ""
-    return f"{factor_of(published.results[0].cell.metric) * published.difference:+.4g}"
+    return format_signed(published.difference, factor_of(published.results[0].cell.metric))
 
 
 def published_notes(published: Published | None) -> list[str]:
@@ -167,6 +174,12 @@ def published_notes(published: Published | None) -> list[str]:
 
 
 def _format_interval(interval: Interval | None, factor: float) -> str:
-    return (
-        "" if interval is None else f" [{format_number(interval.low, factor)}, {format_number(interval.high, factor)}]"
-    )
+    if interval is None:
+        return ""
+    low, high = (format_number(end, factor, half_width_of(interval)) for end in (interval.low, interval.high))
+    return f" [{low}, {high}]"
+
+
+def half_width_of(interval: Interval | None) -> float | None:
+    """Half of an interval, which decides how many digits are shown."""
+    return (interval.high - interval.low) / 2 if interval else None
