@@ -23,7 +23,8 @@ PER_RUN_OPTIONS = {*LOADING_OPTIONS, *COMPUTING_OPTIONS, *REPLICATES, "data.toke
 SAME_DATA = ("data", "official", "sha256", "limit_train", "limit_val", "score_test")
 SIZES = ("num_train", "num_val", "num_test")
 SPLIT_SEED = "data.split_seed"
-SHARES = ("data.val_fraction", "data.test_fraction", "data.limit_train", "data.limit_eval")
+LIMITS = ("data.limit_train", "data.limit_eval")
+SHARES = ("data.val_fraction", "data.test_fraction", *LIMITS)
 READ_FOLDERS = ("encoder.init_file", "data.tokenizer_folder")  # of weights and a tokenizer; their content counts
 ABSENT = "absent"  # the value of an option that a run does not have
 
@@ -132,7 +133,9 @@ def _group_key(run: RunRecord) -> str | None:
     same |= {name: run.options.get(name) for name in TRIAL_OPTIONS}  # trials get tables of their own
     sizes = {name: run.protocol.get(name) for name in SIZES}
     if SPLIT_SEED in run.options:  # the folds of a cross-validation differ in size by an example of each class
-        sizes = {"num": sum(size or 0 for size in sizes.values())} | {name: run.options.get(name) for name in SHARES}
+        is_whole = all(run.options.get(name) is None for name in LIMITS)  # a limit leaves other numbers of other folds
+        total = {"num": sum(size or 0 for size in sizes.values())} if is_whole else {}
+        sizes = total | {name: run.options.get(name) for name in SHARES}
     same |= sizes
     return _format_value([run.task, run.scale, run.selection, same, run.mixed_data])
 

@@ -191,6 +191,15 @@ def test_folds_that_differ_in_size_are_rows_of_one_table(tmp_path: Path) -> None
     assert len(report(tmp_path)) == 2, "another share is another test"
 
 
+def test_folds_of_a_part_of_the_data_are_rows_of_one_table(tmp_path: Path) -> None:
+    for split, test in enumerate([13, 14, 14]):
+        sizes = {"num_train": 20, "num_val": 10, "num_test": test}
+        fold = {"data.split_seed": split, "data.test_fraction": 0.2, "data.limit_train": 20}
+        write_run(tmp_path / f"{split}", protocol=sizes, options=fold, split_seed=split)
+    ((table, (line,)),) = report(tmp_path)
+    assert "20 train, 10 val, 13 to 14 test" in table.title and len(line.values) == 3
+
+
 def test_folds_are_one_row_whatever_was_chosen_from_their_examples(tmp_path: Path) -> None:
     chosen = [{"option": option, "value": 0, "reason": "few"} for option in ("optim.epochs", "trainer.precision")]
     for attention, choices in {"csp": chosen, "mha": []}.items():
