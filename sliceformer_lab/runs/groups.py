@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -116,10 +116,20 @@ def tables(found: Collection, by: Sequence[str], metric: str | None) -> list[Tab
         groups[keys.get(run.folder, likely)].append(run)
     made = [_build_table(group, found.missing, tuple(by), metric) for _, group in sorted(groups.items())]
     titles = Counter(table.title for table in made)
-    return [replace(table, title=_distinct_title(table)) if titles[table.title] > 1 else table for table in made]
+    named = [replace(table, title=_add_digest(table)) if titles[table.title] > 1 else table for table in made]
+    return list(_number_titles(named))
 
 
-def _distinct_title(table: Table) -> str:
+def _number_titles(named: Sequence[Table]) -> Iterator[Table]:
+    """The tables, with a number behind a repeated title: a limit above the size of a split hides in it."""
+    seen: Counter[str] = Counter()
+    for table in named:
+        seen[table.title] += 1
+        number = seen[table.title]
+        yield table if number == 1 else replace(table, title=f"{table.title}, table {number}")
+
+
+def _add_digest(table: Table) -> str:
     """The title with the digest of the data, for tables of data with one name."""
     digest = next((run.protocol["sha256"] for row in table.rows for run in row.runs if "sha256" in run.protocol), "")
     return f"{table.title}, data {str(digest)[:8]}" if digest else table.title

@@ -200,6 +200,13 @@ def test_folds_of_a_part_of_the_data_are_rows_of_one_table(tmp_path: Path) -> No
     assert "20 train, 10 val, 13 to 14 test" in table.title and len(line.values) == 3
 
 
+def test_tables_that_differ_in_a_limit_without_effect_have_titles_of_their_own(tmp_path: Path) -> None:
+    for limit in (None, 5000):
+        write_run(tmp_path / str(limit), options={"data.split_seed": 0, "data.limit_eval": limit})
+    titles = [table.title for table, _ in report(tmp_path)]
+    assert len(set(titles)) == 2 and titles[1].startswith(titles[0]) and titles[1].endswith("table 2")
+
+
 def test_folds_are_one_row_whatever_was_chosen_from_their_examples(tmp_path: Path) -> None:
     chosen = [{"option": option, "value": 0, "reason": "few"} for option in ("optim.epochs", "trainer.precision")]
     for attention, choices in {"csp": chosen, "mha": []}.items():
