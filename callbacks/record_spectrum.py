@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.measures.capture import evaluation_mode, record_blocks
-from sliceformer_lab.measures.probe import mean_and_std, measure_layers
+from sliceformer_lab.measures.probe import measure_layers, over_samples
 from sliceformer_lab.measures.probe_record import MEASURES, ProbeRecord
 from sliceformer_lab.runs.plain_text import counted
 from sliceformer_lab.training.context import RunContext
@@ -105,13 +105,13 @@ class Spectrum(Callback):
 
     def _record_of(self, epoch: int, blocks: Sequence[Any], taken: list[dict[str, Tensor]], ids: Tensor) -> ProbeRecord:
         layers = measure_layers(blocks, taken, max_tokens=self.max_tokens, seed=self.seed)
-        stats = {name: mean_and_std(layers, name) for name in MEASURES}
+        stats = {name: over_samples(layers, name) for name in MEASURES}
         real = (taken[0]["lengths"] - blocks[0].attention.spec.num_prefix).numpy()
         sequences = len(real) // len(ids)  # of a sample; of pairs all first ones come first
         return ProbeRecord(
             epochs=np.array([epoch]),
-            mean={name: mean[None] for name, (mean, _) in stats.items()},
-            std={name: std[None] for name, (_, std) in stats.items()},
+            mean={name: mean[None] for name, (mean, _, _) in stats.items()},
+            std={name: std[None] for name, (_, std, _) in stats.items()},
             attentions=np.array([type(block.attention).__name__ for block in blocks]),
             sample_ids=ids.repeat(sequences).numpy(),
             num_tokens=real.clip(max=self.max_tokens),

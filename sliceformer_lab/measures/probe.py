@@ -96,13 +96,20 @@ def measure_layers(
     ]
 
 
-def mean_and_std(
+def over_samples(
     layers: Sequence[Sequence[Mapping[str, Tensor]]], name: str
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and deviation over samples, without NaN, of `measure_samples` at [layer][place]: twice (L, P, F, ...)."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """Mean, deviation and number over samples without NaN, of `measure_samples` at [layer][place]: each (L, P, F, ...).
+
+    Samples of few tokens have few singular values. Values that fewer than half of the samples have are NaN, because
+    their mean is one of other samples: it rises where a sample ends, which no spectrum does.
+    """
     found = [[place[name] for place in layer] for layer in layers]
     longest = max(values.shape[-1] for layer in found for values in layer)
     padded = [[pad(values, (0, longest - values.shape[-1]), value=torch.nan) for values in layer] for layer in found]
     stacked = torch.stack([torch.stack(layer) for layer in padded])  # (L, P, S, F, ...)
-    mean = stacked.nanmean(2, keepdim=True)
-    return mean.squeeze(2).numpy(), (stacked - mean).square().nanmean(2).sqrt().numpy()
+    known = stacked.isfinite().sum(2, keepdim=True)
+    most = known.amax(-1, keepdim=True) if name == "spectrum" else known
+    mean = stacked.nanmean(2, keepdim=True).where(2 * known >= most, torch.nan)
+    std = (stacked - mean).square().nanmean(2).sqrt()
+    return mean.squeeze(2).numpy(), std.numpy(), known.squeeze(2).numpy()

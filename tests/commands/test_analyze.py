@@ -25,6 +25,7 @@ from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.commands.inspect.inspect_options import InspectOptions
 from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study, open_study
+from sliceformer_lab.commands.inspect.panels import caption, count_runs, name_rows
 from sliceformer_lab.commands.inspect.parts import ALL_PARTS, WHOLE, only_parts
 from sliceformer_lab.commands.inspect.show_residual import ALONE, ShowResidual, bound_factors
 from sliceformer_lab.commands.inspect.show_spectrum import ShowSpectrum
@@ -33,6 +34,7 @@ from sliceformer_lab.config.compose import compose_job, load_option
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.measures.capture import evaluation_mode, record_blocks
+from sliceformer_lab.measures.drawing import draw_chart
 from sliceformer_lab.measures.probe_record import FORMS, MEASURES, PLACES, ProbeRecord
 from sliceformer_lab.measures.residual import relative_residual
 from sliceformer_lab.runs.controls import controls
@@ -133,6 +135,42 @@ def test_best_weights_are_the_runs_and_opening_a_model_leaves_the_generators_alo
     for name, value in load_run(runs / "m1").model.state_dict().items():
         assert torch.equal(model.state_dict()[name], value)
     assert not torch.equal(source.model("init").head.weight, model.head.weight)
+
+
+def table_of_runs(**columns: list[Any]) -> pd.DataFrame:
+    """Rows of the analysis of spectra, with the same facts but for some columns."""
+    same = {"control": False, "checkpoint": "best", "layer": 1, "place": "output", "form": "raw"}
+    return pd.DataFrame({"attention": "csp", **same, "measure": "spectrum", "std_over_samples": 0.1, **columns})
+
+
+def test_a_spectrum_is_drawn_as_the_mean_over_all_runs(study: Study) -> None:
+    means, values = [1.0, 4e-6, 1.0, 4e-7], {"seed": [0, 0, 1, 1], "index": [1, 2, 1, 2]}
+    table = table_of_runs(mean=means, run=["a", "a", "b", "b"], samples=[6, 3, 6, 3], **values)
+    charts = ShowSpectrum().charts(study.groups[0], name_rows(with_every_measure(table)))
+    figure = draw_chart(next(chart for chart in charts if chart.name == "digits-spectra-raw"))
+    drawn = figure.axes[0].lines[0]
+    assert np.asarray(drawn.get_ydata()) == pytest.approx([1.0, 2.2e-6]), "not of the run above the rounding alone"
+    assert "mean over 3 to 6 samples and 2 runs" in " ".join(figure.get_suptitle().split())
+
+
+def with_every_measure(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of spectra, and the same numbers as those of every measure, place and form."""
+    kinds = [
+        table.assign(measure=measure, place=place, form=form)
+        for measure in MEASURES
+        for place in PLACES
+        for form in FORMS
+    ]
+    return pd.concat(kinds)
+
+
+def test_runs_of_one_seed_on_several_splits_count_each_and_untrained_controls_once() -> None:
+    table = table_of_runs(mean=[1.0, 1.0, 1.0], run=["a", "b", "c"], seed=[0, 0, 0], samples=[6, 6, 6], index=[1, 1, 1])
+    assert count_runs(table) == 3 and "3 runs, band: standard deviation over runs" in caption(table)
+    alone = table.assign(run="", attention="identity").head(1)
+    assert "1 to 3 runs, band: standard deviation over runs (of one run: over samples)" in caption(
+        pd.concat([table, alone])
+    )
 
 
 def test_parts_are_switched_off_and_restored(study: Study) -> None:
@@ -357,8 +395,8 @@ def test_each_group_of_a_task_has_charts_of_its_own_with_its_number_and_controls
 ) -> None:
     for name in ("small", "trial", "whole"):  # three tables of one task
         shutil.copytree(runs / "c0", tmp_path / name)
-    change(tmp_path / "small", SUMMARY, '"num_train": 64', '"num_train": 63')
-    change(tmp_path / "trial", SUMMARY, '"num_train": 64', '"num_train": 65')
+    change(tmp_path / "small", SUMMARY, '"limit_train": 64', '"limit_train": 63')
+    change(tmp_path / "trial", SUMMARY, '"limit_train": 64', '"limit_train": 65')
     shutil.rmtree(tmp_path / "trial" / "checkpoints")  # as debug=fast leaves a run
     study = open_study(InspectOptions(runs=str(tmp_path)))
     found = ShowSpectrum(samples=1).findings(study)
@@ -368,7 +406,7 @@ def test_each_group_of_a_task_has_charts_of_its_own_with_its_number_and_controls
     assert list(headings) == ["digits-depth-cosine", f"digits-depth-cosine-group{second}"]
     for number, heading in zip((first, second), headings.values(), strict=True):
         assert heading.startswith(f"Group {number}: digits: mean cosine")
-    assert by_group["attention"].nunique().tolist() == [7, 7]  # csp and six controls
+    assert by_group["attention"].nunique().tolist() == [8, 8]  # csp and seven controls
     assert by_group["run"].agg("max").isin(["small", "whole"]).all()
 
 

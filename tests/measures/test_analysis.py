@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
-from sliceformer_lab.measures.probe import chosen_tokens, measure, measure_samples
-from sliceformer_lab.measures.probe_record import FORMS
+from sliceformer_lab.measures.probe import chosen_tokens, measure, measure_samples, over_samples
+from sliceformer_lab.measures.probe_record import FORMS, PLACES
 from sliceformer_lab.measures.residual import norm_1_inf, relative_residual, residual
 from sliceformer_lab.measures.spectrum import (
     effective_rank,
@@ -80,6 +81,16 @@ def test_samples_of_different_lengths_are_measured_one_by_one() -> None:
     assert found["spectrum"][1, :, 3:].isnan().all()
     assert found["stable_rank"][2].isnan().all()  # a sample of nothing but CLS
     assert found["cosine"][3].isnan().all()  # one token has no other
+
+
+def test_a_singular_value_that_few_samples_have_has_no_mean() -> None:
+    x, lengths = torch.randn(4, 9, 6), torch.tensor([9, 3, 4, 3])
+    places = [measure_samples(x, lengths)] * len(PLACES)
+    mean, std, count = over_samples([places], "spectrum")
+    assert count[0, 0, 0].tolist() == [4, 4, 4, 2, 1, 1]
+    assert np.isfinite(mean[0, 0, 0]).tolist() == [True] * 4 + [False] * 2 == np.isfinite(std[0, 0, 0]).tolist()
+    assert mean[0, 0, 0, 3] == pytest.approx(float(places[0]["spectrum"][[0, 2], 0, 3].mean()))
+    assert over_samples([places], "cosine")[2][0, 0, 0] == 4
 
 
 def test_tokens_of_a_long_sample_are_a_fixed_random_subset() -> None:

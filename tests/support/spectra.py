@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from sliceformer_lab.measures.probe import mean_and_std, measure_samples
+from sliceformer_lab.measures.probe import measure_samples, over_samples
 from sliceformer_lab.measures.probe_record import MEASURES, PLACES, ProbeRecord
 
 
@@ -20,11 +20,11 @@ def record(depth: int, epochs: tuple[int, ...], name: str = "CSP") -> ProbeRecor
         ]
         for _ in range(depth)
     ]
-    stats = {measure: mean_and_std(layers, measure) for measure in MEASURES}
+    stats = {measure: over_samples(layers, measure) for measure in MEASURES}
     return ProbeRecord(
         epochs=np.array(epochs),
-        mean={measure: np.stack([mean] * len(epochs)) for measure, (mean, _) in stats.items()},
-        std={measure: np.stack([std] * len(epochs)) for measure, (_, std) in stats.items()},
+        mean={measure: np.stack([mean] * len(epochs)) for measure, (mean, _, _) in stats.items()},
+        std={measure: np.stack([std] * len(epochs)) for measure, (_, std, _) in stats.items()},
         attentions=np.array([name] * depth),
         sample_ids=np.arange(2),
         num_tokens=np.array([9, 6]),

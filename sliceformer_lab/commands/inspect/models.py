@@ -224,8 +224,8 @@ def _build_group(table: Table, sources: Sequence[Source], options: InspectOption
 def _list_controls(sources: Sequence[Source]) -> Iterator[Source]:
     """The controls that no run has, untrained: the runs of the first attention with each control in its place."""
     present = {source.attention for source in sources}
-    first = [source for source in sources if source.label == sources[0].label]
+    first = {source.plan.seed: source for source in sources if source.label == sources[0].label}
     for name in controls():
         if name not in present:
-            for source in first:
+            for source in first.values():  # one for each seed, because all are measured on one split
                 yield Source(name, name, source.plan.with_options({"attention": load_option("attention", name)}))

@@ -88,23 +88,33 @@ def lines_over(table: pd.DataFrame, along: str) -> pd.DataFrame:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """A description of the lines and bands of `over_runs`."""
-    runs = table.groupby("attention")["seed"].nunique()
-    samples = int(table["samples"].max())
-    if runs.max() == 1:
+    """A description of the lines and bands of `lines_over`."""
+    runs = [count_runs(rows) for _, rows in table.groupby("attention")]
+    samples = _format_range(table.dropna(subset="mean")["samples"])
+    if max(runs) == 1:
         return f"mean and standard deviation over {samples} samples"
-    seeds = f"{runs.min()} to {runs.max()}" if runs.min() < runs.max() else f"{runs.max()}"
-    return f"mean over {samples} samples and {seeds} seeds, band: standard deviation over seeds"
+    alone = " (of one run: over samples)" if min(runs) == 1 else ""
+    return f"mean over {samples} samples and {_format_range(runs)} runs, band: standard deviation over runs{alone}"
+
+
+def count_runs(table: pd.DataFrame) -> int:
+    """The number of runs, and of seeds of an untrained control, that have rows in a table."""
+    return len(table[["run", "seed"]].drop_duplicates())
+
+
+def _format_range(numbers: Iterable[int]) -> str:
+    """Such as 5, or 2 to 5."""
+    return " to ".join(str(number) for number in sorted({min(numbers), max(numbers)}))
 
 
 def summary_table(
     title: str, table: pd.DataFrame, columns: Iterable[str], cells: Callable[[pd.DataFrame], Sequence[str]]
 ) -> Table:
-    """A row for each attention and its weights: the number of seeds, and the `cells` of its rows under `columns`."""
-    printed = Table("attention", "weights", "seeds", title=title, title_justify="left")
+    """A row for each attention and its weights: the number of runs, and the `cells` of its rows under `columns`."""
+    printed = Table("attention", "weights", "runs", title=title, title_justify="left")
     for column in columns:
         printed.add_column(column, justify="right")
     for (attention, checkpoint), here in table.groupby(["attention", "checkpoint"], sort=False):
         control = " (control)" if here["control"].any() else ""
-        printed.add_row(f"{attention}{control}", str(checkpoint), str(here["seed"].nunique()), *cells(here))
+        printed.add_row(f"{attention}{control}", str(checkpoint), str(count_runs(here)), *cells(here))
     return printed

@@ -62,13 +62,13 @@ COLUMNS = {
     "overlap": "equal in two\nsamples",
     "reach_of_layer": "pairs reached\nby one layer",
     "reach_of_all": "pairs reached\nby all layers",
-    "distance_mean": "mean distance\n/ N",
+    "distance_mean": "mean distance\n/ (N - 1)",
     "distance_q10": "10 %",
     "distance_median": "median",
     "distance_q90": "90 %",
 }
 CURVES = {
-    "distance_mean": "Mean distance / N",
+    "distance_mean": "Mean distance / (N - 1)",
     "overlap": "Equal in two samples",
     "tokens_read": "Tokens read by a token",
     "reach": "Pairs of tokens reached so far",
@@ -280,5 +280,5 @@ def _draw_distances(axes: Axes, rows: pd.DataFrame, looks: Mapping[str, Look], t
         look = looks[str(row)]
         places = (shares["x"] - 0.5) / DISTANCE_BINS
         axes.plot(places, shares["mean"], color=look.colour, marker=look.marker, linestyle=look.line, markersize=3)
-    axes.set(xlabel="|i - j| / N", ylim=(0, None), title=f"Distances, all layers\n({title})")
+    axes.set(xlabel="|i - j| / (N - 1)", ylim=(0, None), title=f"Distances, all layers\n({title})")
     axes.set_ylabel(f"share of weight (of {DISTANCE_BINS} bins)")

@@ -19,7 +19,7 @@ from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.measures.capture import evaluation_mode, record_blocks
 from sliceformer_lab.measures.drawing import Chart
 from sliceformer_lab.measures.plots import MIN_SINGULAR_VALUE, PLACES_SHOWN
-from sliceformer_lab.measures.probe import mean_and_std, measure_layers
+from sliceformer_lab.measures.probe import measure_layers, over_samples
 from sliceformer_lab.measures.probe_record import FORMS, MEASURES, PLACES
 
 FORM_TITLES = {"raw": "raw", "mean_removed": "token mean removed", "profile_removed": "nearest q a^T removed"}
@@ -46,12 +46,11 @@ class ShowSpectrum(Analysis):
     def rows(self, group: Group, opened: Opened) -> Iterator[dict[str, Any]]:
         """A row for every measure of every layer, place and form; a spectrum has one row for each value."""
         layers = self.measured(group, opened)
-        count = len(layers[0][0]["cosine"])
         for name in MEASURES:
-            means, stds = mean_and_std(layers, name)
-            for layer, p, f in np.ndindex(means.shape[:3]):
-                values = np.atleast_1d(means[layer, p, f]), np.atleast_1d(stds[layer, p, f])
-                for index, (value, spread) in enumerate(zip(*values, strict=True)):
+            found = over_samples(layers, name)
+            for layer, p, f in np.ndindex(found[0].shape[:3]):
+                values = (np.atleast_1d(each[layer, p, f]) for each in found)
+                for index, (value, spread, count) in enumerate(zip(*values, strict=True)):
                     yield {
                         "layer": layer + 1,
                         "place": PLACES[p],
@@ -113,7 +112,8 @@ def _join_arrays(values: Sequence[Tensor]) -> Tensor:
 def _draw_spectra(group: Group, table: pd.DataFrame, form: str) -> Chart:
     """Spectra of the operator output: a row for each checkpoint, a column for each layer."""
     chosen = table[(table["measure"] == "spectrum") & (table["place"] == "output") & (table["form"] == form)]
-    lines = chosen.assign(mean=chosen["mean"].where(chosen["mean"] > MIN_SINGULAR_VALUE))
+    over_seeds = chosen.groupby(["attention", "checkpoint", "layer", "index"])["mean"].transform("mean")
+    lines = chosen.assign(mean=chosen["mean"].where(over_seeds > MIN_SINGULAR_VALUE))
     checkpoints, layers = chosen["checkpoint"].unique(), sorted(chosen["layer"].unique())
     shown = [
         (f"layer {layer}, {CHECKPOINT_TITLES[one]}", lines[(lines["checkpoint"] == one) & (lines["layer"] == layer)])
