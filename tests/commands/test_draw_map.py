@@ -19,14 +19,20 @@ PROBES: tuple[ProbeName, ...] = ("count", "recall", "back", "back_far", "rank", 
 FLOORS = Floors(0.031, 0.208)
 
 
-def drawn(attentions: tuple[str, ...], groups: dict[str, tuple[str, ...]] | None, tmp_path: Path) -> Axes:
-    """The axes of the picture; two of three seeds reached .99, so that the small text is as long as it can be."""
+def drawn(
+    attentions: tuple[str, ...], groups: dict[str, tuple[str, ...]] | None, tmp_path: Path, status: str = "ok"
+) -> Axes:
+    """The axes of the picture; two of three seeds reached .99, so that the small text is as long as it can be.
+
+    The first seed has the status.
+    """
     options = MapOptions(attentions=attentions, probes=PROBES, folder="")
     results = {}
     for name in attentions:
         for probe in PROBES:
             runs = tuple(
-                ProbeRun(3e-3, 100 + i, "ok", 0.991, 600.0 if i else None, 1.0, None, None, None) for i in range(3)
+                ProbeRun(3e-3, 100 + i, "ok" if i else status, 0.991, 600.0 if i else None, 1.0, None, None, None)
+                for i in range(3)
             )
             results[name, probe] = Result(Cell(name, probe, options, FLOORS), (), 3e-3, runs)
     figures: list[Figure] = []
@@ -57,3 +63,9 @@ def test_groups_keep_their_order_below_their_titles(tmp_path: Path) -> None:
     assert sorted(heights, key=heights.__getitem__) == expected
     alone = drawn(("mha", "csp", "identity"), None, tmp_path)  # in the order of the options
     assert [label.get_text() for label in alone.get_yticklabels()] == ["mha", "csp", "identity", *expected[-2:]]
+
+
+def test_a_mean_with_a_run_that_diverged_is_marked(tmp_path: Path) -> None:
+    texts = {text.get_text() for text in drawn(("csp",), None, tmp_path, status="diverged").texts}
+    assert ".671†" in texts, "two scores of .991 and a chance of .031"
+    assert not any("†" in text.get_text() for text in drawn(("csp",), None, tmp_path).texts)

@@ -201,6 +201,13 @@ def test_a_reporting_run_that_diverges_counts_as_chance_and_its_probe_as_not_sol
     assert "| csp | .349 [.031, .985] (2 diverged) |" in text
 
 
+def test_an_attention_whose_every_rate_diverges_is_not_said_to_be_unable_to_run(tmp_path: Path) -> None:
+    draw(tmp_path, WrittenRuns(lambda words: None), attentions=("csp",))
+    text = (tmp_path / "report" / "map.md").read_text()
+    assert "- csp diverges at every learning rate on recall." in text and "| csp | diverged |" in text
+    assert "cannot run" not in text and "- `csp` on recall: every run diverged" in text
+
+
 def test_a_run_that_is_stopped_twice_ends_as_stopped_and_the_same_command_goes_on(tmp_path: Path) -> None:
     launcher = WrittenRuns(lambda words: -2 if words["attention"] == "csp" else 0.03)
     with pytest.raises(LabError, match=r"1 of 2 jobs in .* were stopped or not run.*\(interrupted\); the same command"):

@@ -59,8 +59,10 @@ def _number_axes(axes: Axes, rows: Mapping[str, float], probes: Sequence[str], s
     axes.spines[:].set_visible(False)
     axes.grid(visible=False)
     over = "one seed" if seeds == 1 else f"mean over {seeds} seeds"
-    words = f"test accuracy, {over} (*: fewer so far); small: steps to .99\nhatched: cannot run; empty: not run yet"
-    axes.set_xlabel(words)
+    axes.set_xlabel(
+        f"test accuracy, {over}; small: steps to .99\n*: fewer so far; †: a run diverged and counts as chance\n"
+        "hatched: cannot run, or diverged at every rate; empty: not run yet"
+    )
 
 
 def _compute_heights(groups: Mapping[str, Sequence[str]]) -> tuple[dict[str, float], dict[str, float]]:
@@ -97,8 +99,8 @@ def _draw_result(axes: Axes, column: int, row: float, result: Result, is_low: bo
         box = Rectangle((column - 0.48, row - 0.46), 0.96, 0.92, facecolor="white", edgecolor="0.75", hatch=hatch)
         axes.add_patch(box)
         return
-    star = "*" if len(result.scores) < result.cell.options.seeds else ""
-    _draw_cell(axes, column, row, result.share, format_score(result.mean) + star, steps_shown(result), is_low)
+    marks = ("*" if len(result.scores) < result.cell.options.seeds else "") + ("†" if result.diverged else "")
+    _draw_cell(axes, column, row, result.share, format_score(result.mean) + marks, steps_shown(result), is_low)
 
 
 def _draw_cell(axes: Axes, column: int, row: float, share: float | None, number: str, steps: str, is_low: bool) -> None:

@@ -101,9 +101,14 @@ class Result:
     @property
     def reason(self) -> str | None:
         """Why it stays empty; None: it is filled, or will be."""
-        if self.cell.refused or self.rate is not None or not self.tuning or self.next_trials:
+        if not self.all_diverged:
             return self.cell.refused
         return f"every run diverged: {next((run.error for run in self.tuning if run.error), 'unknown')}"
+
+    @property
+    def all_diverged(self) -> bool:
+        """Whether it stays empty because every learning rate diverged."""
+        return not (self.cell.refused or self.rate is not None or not self.tuning or self.next_trials)
 
     @property
     def scores(self) -> list[float]:

@@ -25,7 +25,8 @@ from sliceformer_lab.training.results.wandb_runs import send_results
 PICTURE = "map.png"
 SOLVES, IN_PART, AT_BAG_LEVEL = "solves", "solves in part", "is not above the bag level on"
 AT_CHANCE, CANNOT_RUN, NO_RESULT = "is at chance on", "cannot run", "has no result on"
-VERBS = (SOLVES, IN_PART, AT_BAG_LEVEL, AT_CHANCE, CANNOT_RUN, NO_RESULT)
+DIVERGES = "diverges at every learning rate on"
+VERBS = (SOLVES, IN_PART, AT_BAG_LEVEL, AT_CHANCE, DIVERGES, CANNOT_RUN, NO_RESULT)
 
 
 def write_map(found: Map, folder: Path) -> None:
@@ -150,6 +151,8 @@ def _format_score(result: Result) -> str:
     scores, seeds = result.scores, result.cell.options.seeds
     if result.mean is None:
         known = [run.value for run in result.tuning if run.value is not None]
+        if result.all_diverged:
+            return "diverged"
         return "cannot run" if result.reason else f"validation {format_score(max(known))} so far" if known else ""
     spread = f" [{format_score(min(scores))}, {format_score(max(scores))}]" if len(scores) > 1 else ""
     steps = f" ({steps_shown(result)})" if steps_shown(result) else ""
@@ -197,7 +200,7 @@ def _decide_verdict(result: Result) -> tuple[str, str]:
     """One of VERBS and a detail."""
     floors, mean = result.cell.floors, result.mean
     if mean is None or floors is None:
-        return (CANNOT_RUN if result.reason else NO_RESULT), ""
+        return DIVERGES if result.all_diverged else CANNOT_RUN if result.reason else NO_RESULT, ""
     if result.steps is not None:
         return SOLVES, f"{result.steps:g} steps"
     if mean <= floors.chance + MARGIN:
