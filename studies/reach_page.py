@@ -108,7 +108,7 @@ def draw() -> None:
             means = [np.mean(some) for some in scores]
             axes.plot(means, color=look.colour, marker=look.marker, linestyle=look.line, label=label)
         axes.axhline(CHANCE, color=MUTED, linestyle=":")
-        axes.text(0, CHANCE, "chance", color=MUTED, va="bottom")
+        axes.text(1.5, CHANCE, "chance", color=MUTED, ha="center", va="bottom")
         lengths = [f"{tokens:,}\n{distance} before" for tokens, distance in DISTANCES.items()]
         axes.set_xticks(range(len(DISTANCES)), lengths)
         axes.set(xlabel="tokens, and the distance of the symbol that is asked for", ylabel="test accuracy")

@@ -221,10 +221,11 @@ def draw_chart(chart: Chart) -> Figure:
     rows = -(-count // columns)
     entry_inches = SYMBOL_INCHES + LETTER_INCHES * max((len(str(one.get_label())) for one in chart.legend), default=0)
     wide = max(columns * width, entry_inches if chart.legend else 0.0)
-    entries = max(1, int(wide / entry_inches))  # of the legend, side by side
+    lines = -(-len(chart.legend) // max(1, int(wide / entry_inches)))  # of the legend
+    entries = -(-len(chart.legend) // max(1, lines))  # side by side, as many in each line
     largest = max((entry.get_markersize() for entry in chart.legend), default=0.0) / STYLE["font.size"]  # in letters
     spacing = max(LEGEND_SPACING, 0.8 * largest - 1)
-    below = ENTRY_INCHES * (1 + spacing) / (1 + LEGEND_SPACING) * -(-len(chart.legend) // entries)
+    below = ENTRY_INCHES * (1 + spacing) / (1 + LEGEND_SPACING) * lines
     heading = [part for line in chart.heading.splitlines() for part in wrap(line, int(HEADING_LETTERS * wide))]
     above = HEADING_LINE_INCHES * len(heading)
     figure = Figure(figsize=(wide, rows * height + below + above), layout="compressed")
