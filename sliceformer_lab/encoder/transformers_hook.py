@@ -49,43 +49,54 @@ def swap_mixers(
     Notes the swap in the model's configuration. Raises ValueError for a model that is no encoder of this kind.
     """
     found = attention_modules(model)
-    if not found or not model._can_set_attn_implementation():
+    if not hasattr(model.config, "hidden_size"):
+        raise ValueError(f"{type(model).__name__} is made of several models; swap one of them, such as model.encoder")
+    if not (found and model._can_set_attn_implementation() and model._supports_sdpa):
         raise ValueError(
             f"{type(model).__name__} cannot be swapped: its attention does not call Transformers' AttentionInterface "
-            "with projections that swap knows"
+            "with projections that swap knows, or is more than scaled_dot_product_attention, which other layers keep"
         )
     node = load_option("attention", name) | dict(overrides)
     spec = _spec_of(model.config, len(found), max_len, _count_prefix(model))
     chosen = chosen_layers(layers, len(found))
-    for index in chosen:
-        module = found[index]
-        if getattr(module, "is_causal", False) or getattr(module, "is_decoder", False):
-            raise ValueError(f"layer {index} of {type(model).__name__} is causal; swap takes encoders")
-        projections = _projections_of(module)
-        mixer = build_layer(node, replace(spec, index=index))
-        if mixer.needs_qk and isinstance(getattr(module, projections[0]), nn.Identity):
-            raise ValueError(f"layer {index} lost its queries and keys, which {name} needs; swap the original model")
+    mixers = [_mixer_for(name, model, found[index], node, replace(spec, index=index)) for index in chosen]
+    for index, mixer in zip(chosen, mixers, strict=True):  # no layer is changed before all are known to fit
+        module, projections = found[index], _projections_of(found[index])
         weight = getattr(module, projections[-1]).weight
-        width = weight.shape[0] // (3 if len(projections) == 1 else 1)
-        if mixer.width != width or mixer.qk_width not in (0, width):
-            raise ValueError(
-                f"{name} mixes values of {mixer.width} and queries of {mixer.qk_width} channels, but layer {index} of "
-                f"{type(model).__name__} has {width} of each; choose other overrides or another attention"
-            )
-        module.mixer = mixer.to(weight.device, weight.dtype).train(module.training)
+        module.mixer = mixer
         if not (keep_qk or mixer.needs_qk) and weight.shape[0] == weight.shape[1]:
             for projection in projections[:-1]:  # none of a joint projection, which stays whole
                 setattr(module, projection, nn.Identity())
     register(())
     model.set_attn_implementation(SWAPPED)
+    for module in found:  # a part of an encoder-decoder has a configuration that its layers do not share
+        module.config._attn_implementation = SWAPPED
     note = {"name": name, "overrides": dict(overrides), "keep_qk": keep_qk, "max_len": max_len}
     model.config.swapped_attention = getattr(model.config, NOTE, {}) | {str(index): note for index in chosen}
+
+
+def _mixer_for(name: str, model: Any, module: Any, node: Mapping[str, object], spec: LayerSpec) -> Attention:
+    """The mixer of an attention module. Raises ValueError if the module is causal, or not of the mixer's width."""
+    if getattr(module, "is_causal", False) or getattr(module, "is_decoder", False):
+        raise ValueError(f"layer {spec.index} of {type(model).__name__} is causal; swap takes encoders")
+    projections = _projections_of(module)
+    mixer = build_layer(node, spec)
+    if mixer.needs_qk and isinstance(getattr(module, projections[0]), nn.Identity):
+        raise ValueError(f"layer {spec.index} lost its queries and keys, which {name} needs; swap the original model")
+    weight = getattr(module, projections[-1]).weight
+    width = weight.shape[0] // (3 if len(projections) == 1 else 1)
+    if mixer.width != width or mixer.qk_width not in (0, width):
+        raise ValueError(
+            f"{name} mixes values of {mixer.width} and queries of {mixer.qk_width} channels, but layer "
+            f"{spec.index} of {type(model).__name__} has {width} of each; choose other overrides or another attention"
+        )
+    return mixer.to(weight.device, weight.dtype).train(module.training)
 
 
 def repeat_swap(model: Any) -> None:
     """Makes the noted swap of a model that was loaded again, and reads the weights that its mixers have of their own.
 
-    Raises ValueError for a model without a note.
+    Raises ValueError for a model without a note, and if those weights were not saved.
     """
     noted = getattr(model.config, NOTE, None)
     if not noted:
@@ -99,9 +110,13 @@ def repeat_swap(model: Any) -> None:
             keep_qk=note["keep_qk"],
             max_len=note["max_len"],
         )
-    if any(".mixer." in name for name in model.state_dict()):
-        saved = load_file(Path(model.name_or_path) / "model.safetensors")
-        model.load_state_dict({name: weight for name, weight in saved.items() if ".mixer." in name}, strict=False)
+    head = f"{model.base_model_prefix}."  # a model with a task's head has it in its names, one without has not
+    own = {name.removeprefix(head): name for name in model.state_dict() if ".mixer." in name}
+    files = sorted(Path(model.name_or_path).glob("*.safetensors")) if own else []
+    saved = {name.removeprefix(head): weight for file in files for name, weight in load_file(file).items()}
+    if lost := sorted(own.keys() - saved.keys()):
+        raise ValueError(f"no *.safetensors of {model.name_or_path} holds {lost[0]}, a weight of the swapped attention")
+    model.load_state_dict({own[name]: saved[name] for name in own}, strict=False)
 
 
 def attention_modules(model: nn.Module) -> list[Any]:
@@ -211,7 +226,7 @@ def attend_or_mix(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
         )
         return attended, None
-    _refuse_causal(module, options)
+    _refuse_options(module, options)
     return _mix_values(mixer, module, query, key, value, attention_mask, scaling), None
 
 
@@ -228,7 +243,7 @@ def mix_everywhere(
 ) -> tuple[Tensor, None]:
     """The implementation that `set_attn_implementation(name)` chooses. (B, H, N, D) each -> (B, N, H, D)."""
     del dropout
-    _refuse_causal(module, options)
+    _refuse_options(module, options)
     spec = _spec_of(module.config, 1, None, _prefix_among(value.shape[2], module.config))
     mixer = _shared_mixer(name, spec, value.device)
     return _mix_values(mixer, module, query, key, value, attention_mask, scaling), None
@@ -244,10 +259,12 @@ def _prefix_among(num_tokens: int, config: Any) -> int:
     return left_over if 0 <= left_over < columns else 1 + getattr(config, "num_register_tokens", 0)
 
 
-def _refuse_causal(module: Any, options: Mapping[str, Any]) -> None:
-    """Raises ValueError if a module is causal, or says so in its call only, as that of CLIP's text model does."""
+def _refuse_options(module: Any, options: Mapping[str, Any]) -> None:
+    """Raises ValueError if a call is causal, as those of CLIP's text model, or adds a bias to scores."""
     if getattr(module, "is_causal", False) or options.get("is_causal"):
         raise ValueError(f"{type(module).__name__} is causal; a swapped attention is for encoders")
+    if lost := [name for name in ("position_bias", "s_aux", "softcap") if options.get(name) is not None]:
+        raise ValueError(f"{type(module).__name__} passes {lost[0]}, which a swapped attention would lose")
 
 
 @cache

@@ -212,6 +212,37 @@ def test_a_saved_model_is_swapped_again_without_a_name(name: str, tmp_path: Path
         swap(text_model("Bert"))
 
 
+def test_a_model_with_another_head_reads_the_weights_of_the_mixers(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    base = swap(text_model("Bert"), "depthwise_conv", layers=[0, 2])
+    nn.init.normal_(mixers_of(base)[1].conv.weight)
+    base.save_pretrained(tmp_path / "base")
+    headed = swap(transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "base"))
+    assert_close(hidden(headed.bert, ids(9, 4)), hidden(base, ids(9, 4)))
+    headed.save_pretrained(tmp_path / "headed")
+    again = swap(transformers.AutoModel.from_pretrained(tmp_path / "headed"))
+    assert_close(hidden(again, ids(9, 4)), hidden(base, ids(9, 4)))
+    loaded = transformers.AutoModel.from_pretrained(tmp_path / "base")
+    (tmp_path / "base" / "model.safetensors").unlink()
+    with pytest.raises(
+        ValueError, match=r"holds encoder.layer.0.*mixer.conv.weight, a weight of the swapped attention"
+    ):
+        swap(loaded)
+
+
+def test_the_encoder_of_an_encoder_decoder_mixes() -> None:
+    transformers = pytest.importorskip("transformers")
+    decoder = transformers.BertLMHeadModel(text_model("Bert", is_decoder=True, add_cross_attention=True).config)
+    model = transformers.EncoderDecoderModel(encoder=text_model("Bert"), decoder=decoder).eval()
+    inputs = ids(9, 4)
+    expected = hidden(swap(text_model("Bert"), "csp"), inputs)
+    swap(model.encoder, "csp")
+    whole = model(**inputs, decoder_input_ids=inputs["input_ids"])
+    assert_close(whole.encoder_last_hidden_state, expected)
+    with pytest.raises(ValueError, match=r"EncoderDecoderModel is made of several models; swap one of them"):
+        swap(model, "csp")
+
+
 @pytest.mark.slow
 def test_a_swapped_model_is_compiled_and_exported() -> None:
     model, inputs = swap(text_model("Bert"), "csp", layers=[0]), ids(9, 4)
@@ -221,38 +252,6 @@ def test_a_swapped_model_is_compiled_and_exported() -> None:
     plain = program.run_decompositions({torch.ops.sliceformer_lab.shift_sort.default: decomposed})
     assert not [node for node in plain.graph.nodes if "sliceformer_lab" in str(node.target)]
     assert_close(plain.module()(**inputs).last_hidden_state, expected)
-
-
-@pytest.mark.parametrize("batch_first", [True, False])
-def test_an_encoder_of_torch_is_swapped(batch_first: bool) -> None:
-    layer = nn.TransformerEncoderLayer(24, 3, 32, dropout=0, batch_first=batch_first)
-    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
-    x = torch.randn(2, 9, 24)
-    padding = torch.arange(9) >= torch.tensor([[9], [5]])
-
-    def call() -> Tensor:
-        given = x if batch_first else x.transpose(0, 1)
-        result: Tensor = model(given, src_key_padding_mask=padding)
-        return result if batch_first else result.transpose(0, 1)
-
-    before = call()
-    swap(model, "mha", max_len=9)
-    assert_close(call()[~padding], before[~padding], atol=1e-5, rtol=1e-5)
-    with pytest.raises(ValueError, match="takes no attention mask"):
-        model(x, mask=torch.zeros(9, 9, dtype=torch.bool))
-
-
-@pytest.mark.filterwarnings("ignore:.*nested")
-@pytest.mark.parametrize("layers", [None, [1]])
-def test_csp_in_an_encoder_of_torch_ignores_padding(layers: list[int] | None) -> None:
-    layer = nn.TransformerEncoderLayer(24, 4, 32, batch_first=True)
-    model = swap(nn.TransformerEncoder(layer, 2).eval(), "csp", max_len=20, layers=layers)
-    x = torch.randn(1, 5, 24)
-    longer = torch.cat([x, torch.randn(1, 4, 24)], dim=1)
-    padding = (torch.arange(9) >= 5)[None]
-    assert_close(model(longer, src_key_padding_mask=padding)[:, :5], model(x))
-    with pytest.raises(ValueError, match="pad on the right"):
-        model(longer, src_key_padding_mask=padding.flip(1))
 
 
 def test_timm_builds_its_vit_with_our_names() -> None:
@@ -283,6 +282,32 @@ def test_what_cannot_be_swapped_in_timm_is_refused_with_the_reason(name: str, re
 def test_a_causal_model_is_refused() -> None:
     with pytest.raises(ValueError, match="is causal; swap takes encoders"):
         swap(text_model("Bert", is_decoder=True), "csp")
+
+
+def test_a_model_whose_other_layers_would_attend_in_another_way_is_refused() -> None:
+    transformers = pytest.importorskip("transformers")
+    model = transformers.SplinterModel(transformers.SplinterConfig(**SMALL, vocab_size=50, max_position_embeddings=16))
+    with pytest.raises(ValueError, match="is more than scaled_dot_product_attention, which other layers keep"):
+        swap(model, "csp", layers=[0])
+
+
+def test_a_bias_on_scores_that_a_mixer_would_lose_is_refused() -> None:
+    transformers = pytest.importorskip("transformers")
+    boxes = {"coordinate_size": 4, "shape_size": 4, "visual_embed": False, "has_relative_attention_bias": True}
+    config = transformers.LayoutLMv3Config(**SMALL, **boxes, vocab_size=50, max_position_embeddings=16)
+    model = swap(transformers.LayoutLMv3Model(config).eval(), "csp")
+    with pytest.raises(ValueError, match="LayoutLMv3SelfAttention passes position_bias, which a swapped attention"):
+        model(**ids(9), bbox=torch.zeros(1, 9, 4, dtype=torch.long))
+
+
+def test_a_refused_swap_changes_nothing() -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"d_model": 24, "encoder_attention_heads": 3, "decoder_attention_heads": 3, "vocab_size": 50}
+    model = transformers.BartModel(transformers.BartConfig(**sizes, encoder_layers=1, decoder_layers=1))
+    before = list(model.state_dict())
+    with pytest.raises(ValueError, match="layer 1 of BartModel is causal"):
+        swap(model, "csp")
+    assert list(model.state_dict()) == before and not mixers_of(model)
 
 
 @pytest.mark.parametrize("by_name", [False, True])
