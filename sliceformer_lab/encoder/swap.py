@@ -66,9 +66,9 @@ def swap(
     if isinstance(model, VisionTransformer):
         places = [(block, "attn") for block in model.blocks]
     else:
-        places = [
-            (m, n) for m in model.modules() for n, c in m.named_children() if isinstance(c, nn.MultiheadAttention)
-        ]
+        kinds = (nn.MultiheadAttention, TorchAttention)  # a layer keeps its number when another one is swapped
+        owners = [m for m in model.modules() if not isinstance(m, TorchAttention)]
+        places = [(m, n) for m in owners for n, c in m.named_children() if isinstance(c, kinds)]
         reasons = [reason for kind in type(model).__mro__ if (reason := _REFUSED.get(kind.__name__))]
         if reasons or not places:
             why = reasons[0] if reasons else "it has no attention that swap knows"
@@ -76,18 +76,22 @@ def swap(
                 f"{type(model).__name__} cannot be swapped: {why}; choose a timm VisionTransformer, an encoder of "
                 "Transformers or a module with nn.MultiheadAttention"
             )
+    chosen = chosen_layers(layers, len(places))
+    new_of: dict[nn.Module, nn.Module] = {}  # one for an attention that two layers share
+    for index in chosen:
+        owner, attribute = places[index]
+        old = getattr(owner, attribute, owner)  # timm's parallel blocks have no attention of that name
+        if old in new_of:
+            continue
+        if isinstance(model, VisionTransformer):
+            new_of[old] = _timm_replacement(model, old, index, node, max_len, keep_qk)
+        else:
+            new_of[old] = _torch_replacement(old, index, len(places), node, max_len, keep_qk)
+    for owner, attribute in (places[index] for index in chosen):  # none is changed before all are known to fit
+        setattr(owner, attribute, new_of[getattr(owner, attribute)])
     for module in model.modules():
         if isinstance(module, nn.TransformerEncoder):
             module.use_nested_tensor = False  # a fast path that passes no padding, and asks for torch's own weights
-    chosen = chosen_layers(layers, len(places))
-    for index in chosen:
-        owner, attribute = places[index]
-        old = getattr(owner, attribute)
-        if isinstance(model, VisionTransformer):
-            new: nn.Module = _timm_replacement(model, old, index, node, max_len, keep_qk)
-        else:
-            new = _torch_replacement(old, index, len(places), node, max_len, keep_qk)
-        setattr(owner, attribute, new)
     return model
 
 
@@ -148,8 +152,11 @@ class TorchAttention(SwappedAttention):
     ) -> tuple[Tensor, None]:
         """Raises ValueError for cross-attention, a mask of pairs, and padding that is not a suffix."""
         del need_weights, average_attn_weights
-        if key is not query or value is not query:
-            raise ValueError("a swapped attention is self-attention: query, key and value must be one tensor")
+        if key is not query or value is not query or query.dim() != 3:
+            raise ValueError(
+                "a swapped attention is self-attention: query, key and value must be one tensor of three dimensions, "
+                f"got {query.dim()}"
+            )
         if attn_mask is not None or is_causal:
             raise ValueError("a swapped attention takes no attention mask, only key_padding_mask")
         real = key_padding_mask
@@ -187,13 +194,15 @@ def _timm_replacement(
 
 
 def _torch_replacement(
-    old: nn.MultiheadAttention,
+    old: nn.Module,
     index: int,
     depth: int,
     node: Mapping[str, object],
     max_len: int | None,
     keep_qk: bool,
 ) -> TorchAttention:
+    if not isinstance(old, nn.MultiheadAttention) or type(old).forward is not nn.MultiheadAttention.forward:
+        raise ValueError(f"layer {index} has no torch attention to swap, it has {type(old).__name__}")
     if old.in_proj_weight is None or old.bias_k is not None or old.add_zero_attn:
         raise ValueError(f"layer {index}: swap takes self-attention without kdim, vdim, add_bias_kv and add_zero_attn")
     biased = old.in_proj_bias is not None

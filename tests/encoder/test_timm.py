@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import timm
 import torch
-from timm.models.vision_transformer import VisionTransformer
+from timm.models.vision_transformer import ParallelScalingBlock, VisionTransformer
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -226,6 +226,7 @@ def test_a_swapped_model_keeps_its_dropout_and_dtype() -> None:
         (lambda: nn.Linear(2, 2), None, "Linear cannot be swapped: it has no attention that swap knows"),
         (lambda: timm_vit(qk_norm=True), None, "layer 0: the swap would lose k_norm, q_norm"),
         (lambda: sliceformer_lab.swap(timm_vit(), "csp"), None, "layer 0 has no timm attention"),
+        (lambda: timm_vit(block_fn=ParallelScalingBlock), None, "layer 0 has .* it has ParallelScalingBlock"),
     ],
 )
 def test_an_impossible_swap_is_refused(model: Any, layers: list[int] | None, message: str) -> None:

@@ -1,0 +1,92 @@
+"""Swaps in modules with torch's own attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from sliceformer_lab import swap
+
+
+def encoder(depth: int) -> Any:
+    return nn.TransformerEncoder(nn.TransformerEncoderLayer(24, 4, 32, batch_first=True), depth)
+
+
+class CausalAttention(nn.MultiheadAttention):
+    """A user's subclass, whose forward says more than its weights."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[Tensor, Tensor | None]:
+        mask = torch.ones(query.shape[1], query.shape[1], dtype=torch.bool).triu(1)
+        return super().forward(query, key, value, attn_mask=mask, **options)
+
+
+def test_a_subclass_with_a_forward_of_its_own_is_refused_and_nothing_changes() -> None:
+    model = encoder(2)
+    model.layers[1].self_attn = CausalAttention(24, 4, batch_first=True)
+    before = list(model.state_dict())
+    with pytest.raises(ValueError, match="layer 1 has no torch attention to swap, it has CausalAttention"):
+        swap(model, "mean")
+    assert list(model.state_dict()) == before and model.use_nested_tensor
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_an_encoder_of_torch_is_swapped(batch_first: bool) -> None:
+    layer = nn.TransformerEncoderLayer(24, 3, 32, dropout=0, batch_first=batch_first)
+    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    x = torch.randn(2, 9, 24)
+    padding = torch.arange(9) >= torch.tensor([[9], [5]])
+
+    def call() -> Tensor:
+        given = x if batch_first else x.transpose(0, 1)
+        result: Tensor = model(given, src_key_padding_mask=padding)
+        return result if batch_first else result.transpose(0, 1)
+
+    before = call()
+    swap(model, "mha", max_len=9)
+    assert_close(call()[~padding], before[~padding], atol=1e-5, rtol=1e-5)
+    with pytest.raises(ValueError, match="takes no attention mask"):
+        model(x, mask=torch.zeros(9, 9, dtype=torch.bool))
+
+
+@pytest.mark.filterwarnings("ignore:.*nested")
+@pytest.mark.parametrize("layers", [None, [1]])
+def test_csp_in_an_encoder_of_torch_ignores_padding(layers: list[int] | None) -> None:
+    layer = nn.TransformerEncoderLayer(24, 4, 32, batch_first=True)
+    model = swap(nn.TransformerEncoder(layer, 2).eval(), "csp", max_len=20, layers=layers)
+    x = torch.randn(1, 5, 24)
+    longer = torch.cat([x, torch.randn(1, 4, 24)], dim=1)
+    padding = (torch.arange(9) >= 5)[None]
+    assert_close(model(longer, src_key_padding_mask=padding)[:, :5], model(x))
+    with pytest.raises(ValueError, match="pad on the right"):
+        model(longer, src_key_padding_mask=padding.flip(1))
+
+
+@pytest.mark.parametrize("keep_qk", [False, True])
+def test_a_torch_layer_keeps_its_number_when_another_one_is_swapped(keep_qk: bool) -> None:
+    model = encoder(3)
+    swap(model, "csp", layers=[0], max_len=9, keep_qk=keep_qk)
+    swap(model, "mean", layers=[2])
+    assert [getattr(layer.self_attn, "attention", layer).__class__.__name__ for layer in model.layers] == [
+        "CSP",
+        "TransformerEncoderLayer",
+        "Mean",
+    ]
+    with pytest.raises(ValueError, match="layer 0 has no torch attention to swap, it has TorchAttention"):
+        swap(model, "mean")
+
+
+def test_layers_that_share_an_attention_share_the_new_one() -> None:
+    layers: Any = nn.ModuleList(nn.TransformerEncoderLayer(24, 3, batch_first=True) for _ in range(2))
+    layers[1].self_attn = layers[0].self_attn
+    swap(layers, "mean")
+    assert layers[1].self_attn is layers[0].self_attn
+
+
+def test_an_input_without_a_batch_is_refused() -> None:
+    layer = swap(nn.TransformerEncoderLayer(24, 3, batch_first=True), "mean")
+    with pytest.raises(ValueError, match="one tensor of three dimensions, got 2"):
+        layer(torch.randn(6, 24))
