@@ -136,8 +136,9 @@ def test_a_run_alone_is_grouped_by_its_task_and_tagged_with_its_recipe(tmp_path:
     assert opened["tags"] == ["imdb", "csp", "sequences/imdb_quick", "imdb", "mine"]
 
 
-def test_configuration_is_whole_and_without_secrets(folder: Path, jobs: list[StoredRun]) -> None:
-    config = jobs[0].config
+def test_configuration_is_whole_and_without_secrets(folder: Path, places: list[Path], jobs: list[StoredRun]) -> None:
+    config, recorded = jobs[0].config, read_summary(places[0])
+    assert (config["digests"], config["git_commit"]) == (recorded["digests"], recorded["git_commit"])
     assert config["optim"]["epochs"] == 2 and config["nodes"]["attention"] == {
         "_target_": "sliceformer_lab.attention.mha.MHA",
         "qk_norm": False,

@@ -97,6 +97,30 @@ def test_a_wrong_key_makes_the_run_offline(
     assert caplog.text.count("the run goes on without it") == 1 and "refused with 401" in caplog.text
 
 
+def test_a_name_or_tag_that_a_server_would_refuse_keeps_its_ends(server: WandbServer, tmp_path: Path) -> None:
+    logger = {"project": "p", "entity": None, "offline": None, "group": None}
+    given: dict[str, Any] = {"notes": "", "job_type": "train", "group": "g", "config": {}}
+    name = f"comparison of {'csp, mha, ' * 20}identity (digits)"
+    wandb_runs.open_run(tmp_path, name, logger, tags=[None, "t" * 100, "digits"], **given).finish()
+    (run,) = server.runs.values()
+    shown = run.facts["displayName"]
+    assert len(shown) == 128 and shown.startswith("comparison of csp") and shown.endswith("identity (digits)")
+    assert [len(tag) for tag in run.facts["tags"]] == [64, 6]
+
+
+@pytest.mark.parametrize("mode", wandb_runs.FORBIDDING_MODES)
+def test_nothing_is_sent_if_the_environment_forbids_it(
+    mode: str, server: WandbServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", mode)
+    log_rows(tmp_path)
+    assert not server.runs
+    monkeypatch.delenv("WANDB_MODE")
+    sync(tmp_path)
+    (run,) = server.runs.values()
+    assert steps_of(run) == list(range(ROWS))
+
+
 def test_a_server_that_says_nothing_and_a_dead_proxy_make_the_run_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_API_KEY", KEY)
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):

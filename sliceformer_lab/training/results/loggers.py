@@ -13,6 +13,7 @@ from pytorch_lightning.loggers import Logger, TensorBoardLogger
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.data.images.picture_files import open_picture
 from sliceformer_lab.errors import ConfigError
+from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.names import task_folder
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.results.observers import Observer
@@ -177,7 +178,9 @@ def publish(loggers: Sequence[Logger], folder: Path, pictures: Sequence[Path], v
             from sliceformer_lab.training.results.wandb_charts import result_row
 
             logger.log_row(result_row(folder, pictures))
-            logger.experiment.config.update({"params": values["parameters"]}, allow_val_change=True)
+            recorded = read_summary(folder)
+            facts = {"digests": recorded["digests"], "git_commit": recorded["git_commit"]}
+            logger.experiment.config.update({"params": values["parameters"], **facts}, allow_val_change=True)
             logger.experiment.summary.update(dict(values))
             if logger.artifacts != "none":
                 from sliceformer_lab.training.results.wandb_artifacts import log_artifacts

@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 SERVER = "https://api.wandb.ai"  # unless WANDB_BASE_URL names another
 # Waiting for the server: whether it answers, for a run to start, for the rest to be sent at its end.
 ANSWER_SECONDS, START_SECONDS, UPLOAD_SECONDS = 5.0, 30.0, 120.0
-ALERT_CHARACTERS = 63  # of a title
+FORBIDDING_MODES = ("offline", "dryrun", "disabled")  # of WANDB_MODE
+NAME_CHARACTERS, TAG_CHARACTERS, ALERT_CHARACTERS = 128, 64, 63  # a server refuses a run with a longer name or tag
 STEP, EPOCH = "trainer/global_step", "epoch"
 PRETRAINING = "pretrain"  # the folder of that stage in a run, and the prefix of its metrics
 ID_FILE = "wandb_id.txt"
@@ -105,7 +106,7 @@ def open_run(
 ) -> Any:
     """The W&B run of `folder`, which continues if it exists. `logger` has project, entity, offline and group.
 
-    `offline` None: offline without an API key or network. `group` is used if the logger has none.
+    `offline` None: as `must_be_offline` says. `group` is used if the logger has none.
     A server that refuses the run or does not answer is a warning, and the run is offline. A run that is waiting
     offline stays so, and what this start logs takes the place of what waits.
     """
@@ -119,9 +120,9 @@ def open_run(
             id=_run_id(folder),
             resume="allow" if mode == "online" else None,
             dir=str(folder),
-            name=name,
+            name=_shorten(name, NAME_CHARACTERS),
             group=logger["group"] or group,
-            tags=list(dict.fromkeys(filter(None, tags))),
+            tags=list(dict.fromkeys(_shorten(tag, TAG_CHARACTERS) for tag in tags if tag)),
             notes=notes,
             job_type=job_type,
             config=dict(config),
@@ -145,6 +146,12 @@ def open_run(
     for run in waiting:
         shutil.rmtree(run, ignore_errors=True)
     return start("offline")
+
+
+def _shorten(text: str, characters: int) -> str:
+    """`text` without its middle if it is too long: its end has the seed and the task."""
+    cut = characters // 2
+    return text if len(text) <= characters else f"{text[: cut - 3]}...{text[-cut:]}"
 
 
 def send_results(
@@ -241,8 +248,8 @@ def close_wandb(status: str, error: str) -> None:
 
 
 def must_be_offline() -> bool:
-    """Whether the API key or the connection to the server is missing."""
-    return not (has_key() and server_answers())
+    """Whether W&B's own variable forbids to send, or the API key or the connection to the server is missing."""
+    return os.environ.get("WANDB_MODE") in FORBIDDING_MODES or not (has_key() and server_answers())
 
 
 def has_key() -> bool:
