@@ -103,6 +103,7 @@ def test_the_best_model_opens_from_its_artifact_and_names_its_data(
     digests = read_summary(places[0])["digests"]
     assert digests["test"] in data["metadata"] and digests["test"] in model["metadata"]
     assert server.artifacts[server.used_artifacts[0]] is data
+    assert json.loads(data["contents"]["digests.json"]) == digests  # other data are another version
     for name in model["files"]:
         (tmp_path / name).write_bytes(model["contents"][name])
     opened, expected = load_export(tmp_path), load_run(places[0]).model

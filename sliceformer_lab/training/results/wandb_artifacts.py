@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -21,7 +22,8 @@ TEXT_COLUMNS = {"split", "place", "text", "smiles", "target", "prediction"}  # o
 def log_artifacts(run: Any, folder: Path, which: Literal["best", "all"]) -> None:
     """Logs the scored model as safetensors (alias `best`) and its predictions; `all`: the checkpoints too.
 
-    The run uses an artifact of the data, which holds nothing but the digests of its splits.
+    The run uses an artifact of the data, which holds the digests of its splits: in a file, because a server takes two
+    artifacts of one content for one version, whatever their metadata are.
     """
     summary = read_summary(folder)
     data, digests = summary["protocol"]["data"], summary["digests"]
@@ -42,7 +44,10 @@ def log_artifacts(run: Any, folder: Path, which: Literal["best", "all"]) -> None
         checkpoints.add_dir(str(folder / "checkpoints"))
         run.log_artifact(checkpoints)
     if not run.offline:  # W&B's client has no lineage offline
-        run.use_artifact(wandb.Artifact(f"data-{data}", type="dataset", metadata={"sha256": digests}))
+        used = wandb.Artifact(f"data-{data}", type="dataset", metadata={"sha256": digests})
+        with used.new_file("digests.json") as file:
+            json.dump(digests, file)
+        run.use_artifact(used)
 
 
 def read_predictions(file: Path) -> pd.DataFrame:
