@@ -10,6 +10,7 @@ from torch.testing import assert_close
 
 from sliceformer_lab import build_attention
 from sliceformer_lab.batch import Padding
+from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.permute import nn, shift_sort
 
 LENGTHS = torch.tensor([9, 1, 6])
@@ -44,6 +45,16 @@ def test_a_layer_is_the_attention_of_the_lab_also_under_padding(layer: Any, name
 def test_a_window_below_one_token_is_refused() -> None:
     with pytest.raises(ValueError, match="group_size must be at least 1"):
         nn.CSP(8, 12, group_size=0)
+
+
+def test_steps_that_a_model_on_the_meta_device_would_lose_are_refused() -> None:
+    with torch.device("meta"):
+        nn.Sliceformer(8)
+        build_attention("mha", dim=8, num_heads=2, max_len=12)
+        with pytest.raises(ValueError, match="as from_pretrained does, would lack them; call its constructor"):
+            nn.CSP(8, 12)
+        with pytest.raises(ConfigError, match=r"csp computes steps when it is built, .* from_pretrained"):
+            build_attention("csp", dim=8, num_heads=2, max_len=12)
 
 
 @pytest.mark.parametrize("group_size", [1, 2, 4, None])

@@ -14,7 +14,8 @@ class CSP(nn.Module):
 
     `max_len` is the longest sequence, from which the steps are computed; sequences may be shorter. With several layers,
     `index` and `depth` number them (the shifts exp_code, power_paper and linear_coprime differ by layer). group_size=1
-    only shifts, None sorts all tokens. Source: CSP, section 3.2. Raises ValueError for a group_size below 1.
+    only shifts, None sorts all tokens. Source: CSP, section 3.2. Raises ValueError for a group_size below 1, and on the
+    meta device, which would lose the steps.
     """
 
     steps: Tensor  # (dim,) int64
@@ -37,6 +38,11 @@ class CSP(nn.Module):
         self.value = nn.Linear(dim, dim, bias=bias)
         self.out = nn.Linear(dim, dim, bias=bias)
         steps = torch.tensor(shift_steps(shift, dim, max_len, index=index, depth=depth))
+        if steps.is_meta:
+            raise ValueError(
+                "CSP computes its steps when it is built, and no file holds them, so a model that is built on the meta "
+                "device, as from_pretrained does, would lack them; call its constructor, then load_state_dict"
+            )
         self.register_buffer("steps", steps, persistent=False)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
