@@ -98,6 +98,13 @@ def test_a_new_cloud_too_far_from_0_for_its_size_is_refused(tmp_path: Path) -> N
         data.encode_one(cloud + 5e6)
 
 
+def test_a_new_cloud_of_equal_points_is_refused(tmp_path: Path) -> None:
+    official_points.modelnet40(tmp_path)
+    data = task_modules.ready("modelnet40", tmp_path, num_points=16)
+    with pytest.raises(DataError, match="the cloud has all its points at one place"):
+        data.encode_one(np.ones((40, 3)))
+
+
 @pytest.mark.parametrize("augment", ["rotate", "rotate_jitter", "scale_shift"])
 def test_only_training_is_augmented_and_normals_are_rotated_too(augment: Any) -> None:
     torch.manual_seed(0)
@@ -176,6 +183,7 @@ def test_a_new_cloud_with_too_few_points_gets_the_tokens_of_evaluation(tmp_path:
         ("a.off", "OFF\n", "cannot be read as a point cloud"),
         ("a.txt", "1 2 3 4 5 6 7 8 9 10 11 12 13\n" * 3, r"has 3 rows of 13 numbers, but a row is a point; transpose"),
         ("a.xyz", "450000.1 5400000.5 9\n450000.4 5400001.1 9\n", "up to 5,400,001 .* size 0.6, .*subtract an offset"),
+        ("a.txt", "1,2,3\n" * 4, "has all its points at one place, so it has no shape"),
     ],
 )
 def test_a_file_without_a_cloud_is_named_in_one_sentence(tmp_path: Path, name: str, content: str, message: str) -> None:
@@ -242,7 +250,7 @@ def test_waves_are_features_of_the_scaled_and_augmented_points(tmp_path: Path) -
     ("spoil", "message"),
     [
         (lambda root: (root / "empty").mkdir(), "empty holds no clouds"),
-        (lambda root: (root / "flat" / "x.txt").write_text("1,2,3,0,0,1\n" * 20), "only one of .* has normals"),
+        (lambda root: (root / "flat" / "x.txt").write_text("1,2,3,0,0,1\n4,2,3,0,0,1\n"), "only one of .* has normals"),
         (lambda root: (root / "train" / "only").mkdir(parents=True), "only holds no clouds"),
     ],
 )

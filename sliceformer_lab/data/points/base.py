@@ -22,7 +22,7 @@ from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.parallel import in_order, paced
 from sliceformer_lab.data.points.clouds import Order, choose_points, curve_order, read_cloud
-from sliceformer_lab.data.rounding import find_cloud_rounding
+from sliceformer_lab.data.rounding import find_cloud_fault
 from sliceformer_lab.data.spec import Choice, Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_by_class
 from sliceformer_lab.data.strings import UNKNOWN, Places, Strings
@@ -208,7 +208,7 @@ class PointData(CachedData):
             raise DataError("it is not a cloud: an array with rows of x y z, or x y z nx ny nz")
         if not len(content) or not np.isfinite(content).all():
             raise DataError("the cloud has no points" if not len(content) else "the cloud contains NaN or infinity")
-        if fault := find_cloud_rounding(content):
+        if fault := find_cloud_fault(content):
             raise DataError(f"the cloud {fault}")
         return torch.from_numpy(self._features(choose_points(content.astype(np.float32), self.cloud_size)[0][None])[0])
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sliceformer_lab.data.rounding import find_cloud_rounding
+from sliceformer_lab.data.rounding import find_cloud_fault
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.order import along_curve
 
@@ -41,7 +41,7 @@ def read_cloud(path: Path) -> np.ndarray:
     if not np.isfinite(points).all():
         row = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
         raise DataError(f"{path} contains NaN or infinity in point {row + 1}; correct or delete the file")
-    if fault := find_cloud_rounding(points):
+    if fault := find_cloud_fault(points):
         raise DataError(f"{path} {fault}")
     return points.astype(np.float32)
 
