@@ -88,7 +88,7 @@ def class_names_of(examples: Sequence[tuple[Stage, str, str]], contents: str) ->
                 f"add training {contents} of this class or delete the {contents.removesuffix('s')}"
             )
     as_numbers = all(name.removeprefix("-").isdecimal() for name in names)
-    return sorted(names, key=int) if as_numbers else sorted(names)
+    return sorted(names, key=lambda name: (int(name), name)) if as_numbers else sorted(names)
 
 
 def number_classes(examples: Sequence[tuple[Stage, str, str]], contents: str) -> tuple[list[str], np.ndarray]:

@@ -2,6 +2,8 @@
 
 # No `from __future__ import annotations` in data modules; `data.base` says why.
 
+import re
+import unicodedata
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +28,7 @@ from sliceformer_lab.runs.plain_text import counted
 Name = Annotated[str, Field(pattern=r"^[^/\\\s][^/\\\n]*$")]  # part of the name of a run's folder
 Column = str | Count  # of a table: its name, or its number from 1 in a table without a header
 
+NUMERAL = re.compile(r"[+-]?\d+(\.\d*)?")
 PLURALS: dict[ContentKind, str] = {
     "text": "texts",
     "smiles": "molecules",
@@ -65,10 +68,10 @@ class OwnData(DataModule):
         return self.name or name_of(self.origin)
 
     def remarks(self) -> list[str]:
-        """Counts the examples that are in two splits, by their content, and names the classes that no split scores."""
+        """Counts the examples that are in two splits, by their content; names classes written alike or never scored."""
         self.prepare_data()
         self.setup()
-        unscored = _describe_unscored(self.class_names(), self.splits)
+        unscored = [*_describe_spellings(self.class_names()), *_describe_unscored(self.class_names(), self.splits)]
         if self.content_kind is None:
             return [*super().remarks(), *unscored]
         hashes = {stage: [*map(hash, self.contents(stage))] for stage in self.splits}
@@ -191,6 +194,23 @@ class OwnTables(OwnTable):
     def known_by(self, columns: Mapping[str, Any]) -> dict[str, Any]:
         """What identifies the tables and the columns that are read, for the key of a cache."""
         return {"files": {stage: by_name([path]) for stage, path in self.files.items()}, "columns": columns}
+
+
+def _describe_spellings(names: Sequence[str]) -> list[str]:
+    """A sentence for each group of classes that differ only in spaces, capital letters, accents' codes or zeros."""
+    spellings: dict[str, list[str]] = {}
+    for name in names:
+        plain = unicodedata.normalize("NFC", " ".join(name.split()).casefold())
+        plain = str(float(plain)) if NUMERAL.fullmatch(plain) else plain
+        spellings.setdefault(plain, []).append(
+            ascii(name) if name != unicodedata.normalize("NFC", name) else repr(name)
+        )
+    return [
+        f"{', '.join(alike)} are different classes, which differ only in spaces, capital letters, how letters are "
+        "coded, or zeros; if they are one, write them alike"
+        for alike in spellings.values()
+        if len(alike) > 1
+    ]
 
 
 def _describe_unscored(names: Sequence[str], splits: Mapping[Stage, Split]) -> list[str]:

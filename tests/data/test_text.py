@@ -21,10 +21,12 @@ from support.task_modules import ready
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.inspect.models import Group, Source
 from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.data.class_names import class_names_of
 from sliceformer_lab.data.sequences.imdb import IMDB, LRAText, Reviews
 from sliceformer_lab.data.sequences.text import TextData
 from sliceformer_lab.data.sequences.text_csv import TextCSV
 from sliceformer_lab.data.sequences.tokenizer import SPECIALS, ByteTokenizer, PieceTokenizer, load_pieces, pieces_for
+from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training.build import build_data
@@ -516,10 +518,26 @@ def test_a_column_that_is_named_twice_is_an_error_that_names_it(tmp_path: Path) 
     assert f"{lines}, line 1 names the column 'text' twice" in complaint(lines)
 
 
-def test_classes_that_differ_only_in_case_or_spaces_are_named_in_a_remark(tmp_path: Path) -> None:
-    rows = "".join(f'{label} film {i},"{label}"\n' for i in range(30) for label in (" neg", "Neg", "neg", "pos"))
+@pytest.mark.parametrize(
+    ("labels", "shown"),
+    [
+        ((" neg", "Neg", "neg"), "' neg', 'Neg', 'neg'"),
+        (("01", "1", "1.0"), "'01', '1', '1.0'"),
+        (("caf\u00e9", "cafe\u0301"), "'cafe\\u0301', 'café'"),
+    ],
+)
+def test_classes_that_are_written_alike_are_named_in_a_remark(
+    labels: tuple[str, ...], shown: str, tmp_path: Path
+) -> None:
+    rows = "".join(f'{label} film {i},"{label}"\n' for i in range(30) for label in (*labels, "pos"))
     (remark,) = text_csv(table(tmp_path, "text,label\n" + rows)).remarks()
-    assert "' neg', 'Neg', 'neg' are different classes, which differ only in spaces or capital letters" in remark
+    assert f"{shown} are different classes, which differ only in spaces, capital letters" in remark
+
+
+def test_numbers_that_are_classes_have_one_order_however_they_are_written() -> None:
+    names = [f"{zeros}{number}" for number in range(1, 40) for zeros in ("00", "0", "")]
+    examples: list[tuple[Stage, str, str]] = [("train", "row", name) for name in names]
+    assert class_names_of(examples, "texts") == names, "a set has another order in each process"
 
 
 def test_texts_of_two_splits_are_counted_in_a_remark(tmp_path: Path) -> None:

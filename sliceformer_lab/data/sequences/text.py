@@ -123,18 +123,6 @@ class TextData(SequenceData):
     def class_names(self) -> tuple[str, ...]:
         return tuple(self.facts().get("classes", ()))
 
-    def remarks(self) -> list[str]:
-        """Names the classes that differ only in spaces or capital letters."""
-        spellings: dict[str, list[str]] = {}
-        for name in self.class_names():
-            spellings.setdefault(" ".join(name.split()).casefold(), []).append(repr(name))
-        return super().remarks() + [
-            f"{', '.join(names)} are different classes, which differ only in spaces or capital letters; if they are "
-            "one, write them alike"
-            for names in spellings.values()
-            if len(names) > 1
-        ]
-
     def tokenizer_digest(self) -> str:
         """sha256 of the tokenizer that encodes new texts, or the name of one that needs no file."""
         return "bytes" if self.tokenizer.kind == "bytes" else digest_of(self._tokenizer_folder / TOKENIZER_FILE)
