@@ -155,7 +155,7 @@ def _train_and_record(plan: RunPlan, data: DataModule, folder: Path) -> None:
                 raise
             raise error from raised
         finally:
-            close_wandb(summary.content["status"], summary.error)
+            close_wandb(folder, summary.content["status"], summary.error)
             if command := sync_command(folder):
                 log.info(f"upload to W&B with: {command}")
 

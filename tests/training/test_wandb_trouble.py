@@ -48,7 +48,7 @@ def log_rows(folder: Path, at_half: Callable[[], object] = lambda: None, status:
         for logger in (file, history):
             logger.log_metrics({"train/loss": 1 / (step + 1)}, step)
     file.save()
-    wandb_runs.close_wandb(status, "")
+    wandb_runs.close_wandb(folder, status, "")
 
 
 def sync(folder: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_server_with_an_error_at_the_start_makes_the_run_offline_and_later_sta
     log_rows(tmp_path)
     assert caplog.text.count("the run goes on without it") == 1 and not server.runs
     wandb_runs.WandbHistory(start(tmp_path), tmp_path).log_metrics({"train/loss": 0.0}, ROWS)
-    wandb_runs.close_wandb("ok", "")
+    wandb_runs.close_wandb(tmp_path, "ok", "")
     server.fails = lambda place: None
     sync(tmp_path)
     (one,) = server.runs.values()
@@ -93,19 +93,33 @@ def test_a_wrong_key_makes_the_run_offline(
 ) -> None:
     server.fails = lambda place: 401 if place == "UpsertBucket" else None
     assert start(tmp_path).settings._offline
-    wandb_runs.close_wandb("ok", "")
+    wandb_runs.close_wandb(tmp_path, "ok", "")
     assert caplog.text.count("the run goes on without it") == 1 and "refused with 401" in caplog.text
 
 
 def test_a_name_or_tag_that_a_server_would_refuse_keeps_its_ends(server: WandbServer, tmp_path: Path) -> None:
     logger = {"project": "p", "entity": None, "offline": None, "group": None}
-    given: dict[str, Any] = {"notes": "", "job_type": "train", "group": "g", "config": {}}
+    given: dict[str, Any] = {"notes": "", "job_type": "train", "group": "g", "config": {"logger": {"alerts": False}}}
     name = f"comparison of {'csp, mha, ' * 20}identity (digits)"
-    wandb_runs.open_run(tmp_path, name, logger, tags=[None, "t" * 100, "digits"], **given).finish()
+    wandb_runs.open_run(tmp_path, name, logger, tags=[None, "t" * 100, "digits"], **given)
+    wandb_runs.close_wandb(tmp_path, "failed", "")
     (run,) = server.runs.values()
     shown = run.facts["displayName"]
     assert len(shown) == 128 and shown.startswith("comparison of csp") and shown.endswith("identity (digits)")
     assert [len(tag) for tag in run.facts["tags"]] == [64, 6]
+
+
+def test_a_run_that_the_caller_has_open_stays_the_callers(server: WandbServer, tmp_path: Path) -> None:
+    mine = wandb.init(project="mine", dir=str(tmp_path), settings=wandb.Settings(silent=True))
+    wandb_runs.close_wandb(tmp_path / "without_logger", "ok", "")
+    (tmp_path / "run").mkdir()
+    log_rows(tmp_path / "run")
+    assert wandb.run is mine
+    mine.log({"mine": 1})
+    mine.finish()
+    (ours,) = [run for run in server.runs.values() if run.id != mine.id]
+    assert steps_of(ours) == list(range(ROWS)) and ours.summary["status"] == "ok"
+    assert [row["mine"] for row in server.runs[mine.id].history] == [1] and "status" not in server.runs[mine.id].summary
 
 
 @pytest.mark.parametrize("mode", wandb_runs.FORBIDDING_MODES)
@@ -143,7 +157,7 @@ def test_a_continued_run_sends_no_row_that_the_server_has(
     history = wandb_runs.WandbHistory(start(tmp_path), tmp_path)
     monkeypatch.setattr(wandb.Run, "log", lambda run, row, step, commit: sent.append(step))
     history.log_metrics({"train/loss": 0.0}, ROWS)
-    wandb_runs.close_wandb("ok", "")
+    wandb_runs.close_wandb(tmp_path, "ok", "")
     assert sent == [ROWS]
 
 

@@ -7,7 +7,6 @@ import netrc
 import os
 import shlex
 import shutil
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
@@ -43,6 +42,7 @@ X_AXES = {
 }
 
 Row = dict[str, Any]
+_open_runs: dict[Path, Any] = {}  # by folder; a run that the caller of `sliceformer_lab.run` has open is not ours
 
 
 class WandbHistory(WandbLogger):
@@ -119,6 +119,7 @@ def open_run(
             mode=mode,
             id=_run_id(folder),
             resume="allow" if mode == "online" else None,
+            reinit=None if wandb.run is None else "create_new",  # by default W&B would return the caller's run
             dir=str(folder),
             name=_shorten(name, NAME_CHARACTERS),
             group=logger["group"] or group,
@@ -139,13 +140,16 @@ def open_run(
     offline = logger["offline"]
     if not waiting and not (must_be_offline() if offline is None else offline):
         try:
-            return start("online")
+            _open_runs[folder] = start("online")
+            return _open_runs[folder]
         except Exception as error:  # of W&B, its service or its HTTP library
             warn_of("sending to W&B", error)
-            wandb.teardown()  # its service would say that the id is in use
+            if wandb.run is None:  # teardown would end the caller's run too
+                wandb.teardown()  # its service would say that the id is in use
     for run in waiting:
         shutil.rmtree(run, ignore_errors=True)
-    return start("offline")
+    _open_runs[folder] = start("offline")
+    return _open_runs[folder]
 
 
 def _shorten(text: str, characters: int) -> str:
@@ -187,14 +191,15 @@ def send_results(
         run.log(shown | {key: results_table(records) for key, records in tables.items()})
         run.summary.update({key: value for key, value in numbers.items() if value is not None})
     finally:
-        _finish_run(run, exit_code=0)
+        _finish_run(folder, exit_code=0)
         if command := sync_command(folder):
             log.info(f"upload these results to W&B with: {command}")
 
 
-def _finish_run(run: Any, exit_code: int) -> None:
+def _finish_run(folder: Path, exit_code: int) -> None:
     """Ends a run. What the server has not received in time, or refused, is a warning, and `sync_command` uploads it."""
-    folder, service_log = Path(run.settings.sync_dir), Path(run.settings.log_internal)
+    run = _open_runs.pop(folder)
+    rows, service_log = Path(run.settings.sync_dir), Path(run.settings.log_internal)
     try:
         run.finish(exit_code=exit_code)
         unsent = FATAL in service_log.read_text(encoding="utf-8", errors="replace")
@@ -202,7 +207,7 @@ def _finish_run(run: Any, exit_code: int) -> None:
         unsent = not run.offline
     if unsent:
         log.warning("WARNING: W&B has not received the whole run; its rows wait in the run folder")
-        (folder / UNSENT).touch()
+        (rows / UNSENT).touch()
 
 
 def _is_uploaded(folder: Path) -> bool:
@@ -234,17 +239,14 @@ def sync_command(folder: Path) -> str | None:
     return f"wandb sync {'--include-online ' if online else ''}{shlex.join(runs)}" if runs else None
 
 
-def close_wandb(status: str, error: str) -> None:
-    """Ends the open W&B run, so that the next job of a sweep gets its own; alerts of an error if that is asked for."""
-    if "wandb" not in sys.modules:  # then no run is open; importing wandb is slow
-        return
-    wandb = sys.modules["wandb"]
-    if (run := wandb.run) is not None:
+def close_wandb(folder: Path, status: str, error: str) -> None:
+    """Ends the W&B run of a folder, so that the next job of a sweep gets its own; alerts of an error if asked for."""
+    if (run := _open_runs.get(folder)) is not None:
         observer = Observer("W&B")
         observer.run(lambda: run.summary.update({"status": status}))
         if status in ("failed", "diverged") and run.config["logger"]["alerts"]:
             observer.run(lambda: run.alert(f"{run.name} {status}"[:ALERT_CHARACTERS], error, level="ERROR"))
-        observer.run(lambda: _finish_run(run, exit_code=int(status != "ok")))
+        observer.run(lambda: _finish_run(folder, exit_code=int(status != "ok")))
 
 
 def must_be_offline() -> bool:
