@@ -112,10 +112,11 @@ def repeat_swap(model: Any) -> None:
         )
     head = f"{model.base_model_prefix}."  # a model with a task's head has it in its names, one without has not
     own = {name.removeprefix(head): name for name in model.state_dict() if ".mixer." in name}
-    files = sorted(Path(model.name_or_path).glob("*.safetensors")) if own else []
+    folder = model.name_or_path  # empty for a part of a larger model
+    files = sorted(Path(folder).glob("*.safetensors")) if own and folder else []
     saved = {name.removeprefix(head): weight for file in files for name, weight in load_file(file).items()}
     if lost := sorted(own.keys() - saved.keys()):
-        raise ValueError(f"no *.safetensors of {model.name_or_path} holds {lost[0]}, a weight of the swapped attention")
+        raise ValueError(f"{lost[0]} of the swapped attention is in no *.safetensors of the model's folder, {folder!r}")
     model.load_state_dict({own[name]: saved[name] for name in own}, strict=False)
 
 
