@@ -9,6 +9,8 @@ from torch import Tensor
 
 from sliceformer_lab.batch import Padding
 
+SUFFIX = "a swapped attention needs padding behind the tokens; pad on the right (padding_side='right')"
+
 
 def chosen_layers(layers: Iterable[int] | None, depth: int) -> list[int]:
     """The layers to swap. Raises ValueError for one that a model of `depth` layers lacks."""
@@ -21,10 +23,14 @@ def chosen_layers(layers: Iterable[int] | None, depth: int) -> list[int]:
 def suffix_padding(real: Tensor | None) -> Padding | None:
     """The padding of a mask (B, N) bool, True on real tokens. Raises ValueError if padding is not a suffix.
 
-    A compiled program cannot look at its values and trusts them.
+    A compiled program raises RuntimeError, an exported one trusts its masks.
     """
     if real is None:
         return None
-    if not torch.compiler.is_compiling() and bool((real[:, 1:] & ~real[:, :-1]).any()):
-        raise ValueError("a swapped attention needs padding behind the tokens; pad on the right (padding_side='right')")
+    gaps = (real[:, 1:] & ~real[:, :-1]).any()
+    if torch.compiler.is_compiling():
+        if not torch.compiler.is_exporting():
+            torch._assert_async(~gaps, SUFFIX)
+    elif bool(gaps):
+        raise ValueError(SUFFIX)
     return Padding(real.sum(dim=1).clamp(min=1), real)

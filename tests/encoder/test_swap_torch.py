@@ -90,3 +90,13 @@ def test_an_input_without_a_batch_is_refused() -> None:
     layer = swap(nn.TransformerEncoderLayer(24, 3, batch_first=True), "mean")
     with pytest.raises(ValueError, match="one tensor of three dimensions, got 2"):
         layer(torch.randn(6, 24))
+
+
+def test_a_compiled_program_refuses_padding_in_front_too() -> None:
+    layer = swap(nn.TransformerEncoderLayer(24, 3, dropout=0, batch_first=True), "csp", max_len=9)
+    x, padding = torch.randn(1, 9, 24), (torch.arange(9) >= 5)[None]
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    behind = compiled(x, src_key_padding_mask=padding)
+    assert_close(behind[:, :5], layer(x, src_key_padding_mask=padding)[:, :5])
+    with pytest.raises(RuntimeError, match="pad on the right"):
+        compiled(x, src_key_padding_mask=padding.flip(1))
