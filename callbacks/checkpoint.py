@@ -11,7 +11,7 @@ from pytorch_lightning.callbacks import Checkpoint
 
 from sliceformer_lab.config.option_types import NonNegative
 from sliceformer_lab.errors import ConfigError, DataError
-from sliceformer_lab.runs.folder import IDENTITY, LAST, PREVIOUS
+from sliceformer_lab.runs.folder import IDENTITY_KEY, LAST, PREVIOUS
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.interfaces import TaskModule
 from sliceformer_lab.training.processes.other_processes import any_process
@@ -99,7 +99,7 @@ class Checkpoints(Checkpoint):
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Adds the seed and the options of the run, which `load_weights` compares with those of the run's folder."""
-        checkpoint[IDENTITY] = self._identity
+        checkpoint[IDENTITY_KEY] = self._identity
 
     def state_dict(self) -> dict[str, Any]:
         """The best score so far, for the checkpoint."""

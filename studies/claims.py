@@ -17,7 +17,7 @@ from marked_sections import with_section
 from numpy.typing import NDArray
 from results import RESULTS, interval, read
 
-from sliceformer_lab.commands.compare.sentences import p_value
+from sliceformer_lab.commands.compare.sentences import format_p
 from sliceformer_lab.measures.drawing import Chart, Look, legend_of, save_chart
 from sliceformer_lab.measures.line_panels import ROW, line_panel, seed_means
 from sliceformer_lab.measures.statistics import (
@@ -108,7 +108,7 @@ def table(study: str) -> str:
             half = one.interval().high - one.mean
             both = [f"`{name}` {interval(as_percent(found[name]))}" for name in (a, b)]
             sees = f"{smallest_difference(one, len(pairs)):.2g}"
-            rows.append([*both, f"{one.mean:+.2f} ± {half:.2f}", p_value(p), sees])
+            rows.append([*both, f"{one.mean:+.2f} ± {half:.2f}", format_p(p), sees])
     return markdown_table(header, *rows)
 
 

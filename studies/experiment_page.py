@@ -21,15 +21,15 @@ from run_experiment import Experiment, Job, read_experiments, unpacked
 
 from sliceformer_lab.commands.compare.sentences import (
     VERBS,
-    amount,
-    detectable,
+    format_p,
     format_size,
+    format_smallest,
+    in_unit,
     list_names,
-    number,
-    p_phrase,
-    p_value,
+    phrase_of_p,
+    with_unit,
 )
-from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, outcomes
+from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, judge_rows
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.measures.drawing import COLOURS, INK, Chart, save_chart
 from sliceformer_lab.measures.metric_scale import factor_of, format_estimate
@@ -105,7 +105,7 @@ class Results:
         at_edge = [row for row, rate in rates.items() if rate in (min(one.rates), max(one.rates))]
         compared = [row for row in one.rows if row != one.subject and self.learned[row] and self.learned[one.subject]]
         family = {row: {AXIS: self.pairs(row)} for row in compared}
-        return {found.against: found for found in outcomes(family, one.subject in at_edge, at_edge)}
+        return {found.against: found for found in judge_rows(family, one.subject in at_edge, at_edge)}
 
 
 def read_results(folder: Path) -> list[Results]:
@@ -144,7 +144,7 @@ def tuning_table(results: Results) -> str:
 
 
 def _score(line: Mapping[str, Any], experiment: Experiment) -> str:
-    return "diverged" if line.get("diverged") else number(line["val"], experiment.metric)
+    return "diverged" if line.get("diverged") else in_unit(line["val"], experiment.metric)
 
 
 def table(results: Results) -> str:
@@ -157,11 +157,11 @@ def table(results: Results) -> str:
         cells = ["", "", "did not learn" if not results.learned[row] else ""]
         if row in results.outcomes:
             outcome = results.outcomes[row]
-            cells = [_difference(outcome, one), p_value(outcome.holm_p), str(outcome.verdict)]
+            cells = [_difference(outcome, one), format_p(outcome.holm_p), str(outcome.verdict)]
         parameters = next(line["parameters"] for line in results.lines if line["row"] == row)
         rows.append([f"`{row}`", score, *cells, f"{parameters:,}"])
     for name, score in reference_scores(results).items():
-        rows.append([f"{name}, without a network", number(score, metric), "", "", "", ""])
+        rows.append([f"{name}, without a network", in_unit(score, metric), "", "", "", ""])
     less = f"`{one.subject}` less this row"
     return markdown_table(["", metric.replace("val/", "test "), less, "Holm p", "verdict", "parameters"], *rows)
 
@@ -203,12 +203,12 @@ def _verdicts(results: Results) -> Iterator[str]:
 def describe_decided(found: Outcome, one: Experiment) -> str:
     finding, metric = found.findings[AXIS], one.metric
     if found.verdict == "equivalent":
-        return f"{found.against} within {amount(finding.margin, metric)} ({_difference(found, one)})"
-    return f"{found.against} by {format_size(finding, metric)} (Holm {p_phrase(found.holm_p)})"
+        return f"{found.against} within {with_unit(finding.margin, metric)} ({_difference(found, one)})"
+    return f"{found.against} by {format_size(finding, metric)} (Holm {phrase_of_p(found.holm_p)})"
 
 
 def describe_undecided(found: Outcome, one: Experiment) -> str:
-    smallest = detectable(found.findings[AXIS], one.metric)
+    smallest = format_smallest(found.findings[AXIS], one.metric)
     return f"{found.against} ({_difference(found, one)}; a difference of {smallest} could have been found)"
 
 

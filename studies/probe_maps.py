@@ -21,7 +21,7 @@ from results import read as read_runs
 from scipy import stats
 
 from sliceformer_lab.commands.map.cells import Cell, Floors
-from sliceformer_lab.commands.map.draw_map import draw_map, format_score
+from sliceformer_lab.commands.map.draw_map import draw_map, format_share
 from sliceformer_lab.commands.map.map_options import MapOptions, ProbeName
 from sliceformer_lab.commands.map.map_results import Map, ProbeRun, Result
 from sliceformer_lab.measures.statistics import holm
@@ -143,7 +143,7 @@ def table(rows: Mapping[str, str], columns: Columns) -> str:
     for floor in ("bag_level", "chance"):
         by_column = zip(*found.values(), strict=True)
         values = [next((cell[floor] for cell in column if cell), None) for column in by_column]
-        lines.append([floor.replace("_", " "), "", *map(format_score, values)])
+        lines.append([floor.replace("_", " "), "", *map(format_share, values)])
     return markdown_table(["", "parameters, K", *columns], *lines)
 
 
@@ -156,10 +156,10 @@ def calibration() -> str:
             beyond = max(min(seeds) - scores[name, probe], scores[name, probe] - max(seeds))
             if beyond > SPREAD:
                 lines.append(
-                    [f"`{name}`", probe, format_score(scores[name, probe]), " and ".join(map(format_score, seeds))]
+                    [f"`{name}`", probe, format_share(scores[name, probe]), " and ".join(map(format_share, seeds))]
                 )
     count = len(CALIBRATED) * len(OF_CALIBRATION)
-    within = format_score(SPREAD)
+    within = format_share(SPREAD)
     text = f"{count - len(lines)} of {count} cells are within {within} of the calibration's two seeds. The others:"
     return f"{text}\n\n{markdown_table(['', 'probe', 'here, mean of three seeds', 'calibration, two seeds'], *lines)}"
 
@@ -262,9 +262,9 @@ def _shown(cell: Line | None) -> str:
     result = _result(cell["attention"], cell["probe"], OPTIONS, cell, floors)
     if not (scores := result.scores):
         return "cannot run" if cell["reason"] else "–"
-    text = format_score(fmean(scores))
-    if format_score(min(scores)) != format_score(max(scores)):
-        text += f" [{format_score(min(scores))}, {format_score(max(scores))}]"
+    text = format_share(fmean(scores))
+    if format_share(min(scores)) != format_share(max(scores)):
+        text += f" [{format_share(min(scores))}, {format_share(max(scores))}]"
     star = "*" if result.at_edge else ""
     return text + star + (f" ({cell['steps']:g} steps)" if cell["steps"] is not None else "")
 

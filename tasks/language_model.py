@@ -21,7 +21,7 @@ from sliceformer_lab.encoder.linear_init import initialise_head
 from sliceformer_lab.measures.ngram import ngram_bits
 from sliceformer_lab.tasks.base import DataSizes, ModelConfig, Task
 from sliceformer_lab.tasks.metrics import MeanBits
-from sliceformer_lab.training.results.predicted import Row
+from sliceformer_lab.training.results.predicted import TableRow
 from sliceformer_lab.training.results.references import scores_of
 
 MAX_NGRAM_TOKENS = 7
@@ -82,7 +82,7 @@ class LanguageModel(Task):
         share = targets.flatten().bincount().double() / targets.numel()
         return float(-torch.special.xlogy(share, share).sum() / math.log(2))
 
-    def more_references(self, data: DataModule, predictions: Mapping[str, Mapping[str, Tensor]]) -> list[Row]:
+    def more_references(self, data: DataModule, predictions: Mapping[str, Mapping[str, Tensor]]) -> list[TableRow]:
         """Rows of the tokens' frequencies, of bigrams, and of the n-grams with the best validation score."""
         train = data.splits["train"]
         if not isinstance(train, TextWindows):
@@ -98,7 +98,7 @@ class LanguageModel(Task):
         means = [float(each.mean()) for each in bits["val" if "val" in bits else "test"]]
         best = means.index(min(means))
         names = {0: "token frequencies", 1: "bigrams", best: f"n-grams of {best + 1} tokens"}
-        rows: list[Row] = []
+        rows: list[TableRow] = []
         for place, name in names.items():
             if place < len(means):
                 metrics: dict[str, float] = {}

@@ -25,7 +25,7 @@ from sliceformer_lab.encoder.linear_init import initialise_head
 from sliceformer_lab.measures.pixel_forest import PixelForest
 from sliceformer_lab.tasks.base import DataSizes, ModelConfig
 from sliceformer_lab.tasks.patches import PatchTask, patch_for
-from sliceformer_lab.training.results.predicted import Names, Row, ScoredSplit, names_or_numbers, seven_digits
+from sliceformer_lab.training.results.predicted import Names, ScoredSplit, TableRow, names_or_numbers, seven_digits
 
 AUTO_PATCHES_PER_SIDE = 16  # patches on the shorter side that patch_size=null aims at
 MAX_COLUMNS = 100  # classes with a column each
@@ -106,11 +106,11 @@ class ImageSegmentation(PatchTask):
         """The mask, and the share of each class."""
         return tuple(self.outcomes(torch.zeros(1, 1, 1), names)[0])
 
-    def outcomes(self, outputs: Tensor, names: Names) -> list[Row]:
+    def outcomes(self, outputs: Tensor, names: Names) -> list[TableRow]:
         """The mask (H, W) uint8, and the share of the pixels that each class has, from masks (n, H, W)."""
         return [{"mask": mask} | _count_shares(mask, names) for mask in outputs.numpy().astype(np.uint8)]
 
-    def at_input_size(self, outcome: Row, content: Content) -> Row:
+    def at_input_size(self, outcome: TableRow, content: Content) -> TableRow:
         """The outcome with a mask as large as the picture."""
         height, width, *_ = np.asarray(content).shape
         return outcome | {"mask": resize_mask(outcome["mask"], (height, width))}
@@ -146,7 +146,7 @@ def class_iou(predicted: Tensor, target: Tensor, num_classes: int) -> Tensor:
     return torch.where(either > 0, both / either.clamp_min(1), torch.nan)
 
 
-def _count_shares(mask: np.ndarray, names: Names) -> Row:
+def _count_shares(mask: np.ndarray, names: Names) -> TableRow:
     if len(names.classes) > MAX_COLUMNS:
         return {}
     counts = np.bincount(mask.ravel(), minlength=len(names.classes)) / mask.size

@@ -16,7 +16,7 @@ from sliceformer_lab.measures.simple_models import SimpleModel
 from sliceformer_lab.tasks.base import DataSizes, ModelConfig, Task
 from sliceformer_lab.tasks.metrics import best_thresholds, f1_scores
 from sliceformer_lab.tasks.targets import Classes, Labels, Numbers, TargetKind
-from sliceformer_lab.training.results.predicted import Names, Row, ScoredSplit
+from sliceformer_lab.training.results.predicted import Names, ScoredSplit, TableRow
 
 ClassWeights = Literal["balanced"]
 
@@ -123,11 +123,11 @@ class TargetTask(Task):
         """Those of `outcomes`."""
         return tuple(self.outcomes(torch.zeros(1, len(names.classes) or len(names.targets)), names)[0])
 
-    def outcomes(self, outputs: Tensor, names: Names) -> list[Row]:
+    def outcomes(self, outputs: Tensor, names: Names) -> list[TableRow]:
         """The class, numbers or labels of each sample."""
         return self.kind.outcomes(outputs, names)
 
-    def truths(self, targets: Tensor, names: Names) -> list[Row]:
+    def truths(self, targets: Tensor, names: Names) -> list[TableRow]:
         """The true class, numbers or labels of each sample."""
         return self.kind.truths(targets, names)
 

@@ -27,7 +27,7 @@ from sliceformer_lab.tasks.metrics import (
     rmse,
     spearman,
 )
-from sliceformer_lab.training.results.predicted import Names, Row, ScoredSplit, names_or_numbers, seven_digits
+from sliceformer_lab.training.results.predicted import Names, ScoredSplit, TableRow, names_or_numbers, seven_digits
 
 MAX_RANKED_CLASSES = 100  # classes; with more, the exact AUC of every class would cost as much as scoring the model
 MAX_COLUMNS = 100  # classes with a column of probabilities each; with more, only the predicted one has it
@@ -81,10 +81,10 @@ class Classes:
         """Accuracy of always predicting the most frequent class."""
         return float(targets.bincount().max() / len(targets))
 
-    def outcomes(self, outputs: Tensor, names: Names) -> list[Row]:
+    def outcomes(self, outputs: Tensor, names: Names) -> list[TableRow]:
         """The name of the likeliest class and the probabilities of all, from outputs (n, classes)."""
         probabilities = outputs.float() if self.double_softmax else outputs.float().softmax(dim=1)
-        rows: list[Row] = [{"prediction": names.classes[best]} for best in probabilities.argmax(dim=1).tolist()]
+        rows: list[TableRow] = [{"prediction": names.classes[best]} for best in probabilities.argmax(dim=1).tolist()]
         for row, values in zip(rows, probabilities.tolist(), strict=True):
             if len(names.classes) <= MAX_COLUMNS:
                 each = zip(names.classes, values, strict=True)
@@ -93,7 +93,7 @@ class Classes:
                 row["probability"] = seven_digits(max(values))
         return rows
 
-    def truths(self, targets: Tensor, names: Names) -> list[Row]:
+    def truths(self, targets: Tensor, names: Names) -> list[TableRow]:
         """The names of the true classes (n,)."""
         return [{"target": names.classes[target]} for target in targets.tolist()]
 
@@ -148,14 +148,14 @@ class Numbers:
         """Mean absolute error of always predicting the median of each number; no constant has a smaller one."""
         return float((targets - targets.nanmedian(dim=0).values).abs().nanmean())
 
-    def outcomes(self, outputs: Tensor, names: Names) -> list[Row]:
+    def outcomes(self, outputs: Tensor, names: Names) -> list[TableRow]:
         """The numbers."""
         return [
             {f"prediction_{name}": seven_digits(value) for name, value in zip(names.targets, row, strict=True)}
             for row in outputs.tolist()
         ]
 
-    def truths(self, targets: Tensor, names: Names) -> list[Row]:
+    def truths(self, targets: Tensor, names: Names) -> list[TableRow]:
         """The true numbers (n, T); None for those that are missing."""
         return _format_truths(targets, names)
 
@@ -210,7 +210,7 @@ class Labels:
         scored = (frequencies > 0) & (frequencies < 1)  # the others have no average precision
         return 0.5 if self.monitor == "auc" else float(frequencies[scored].mean())
 
-    def outcomes(self, outputs: Tensor, names: Names) -> list[Row]:
+    def outcomes(self, outputs: Tensor, names: Names) -> list[TableRow]:
         """Each label, 0 or 1, and its probability. Without thresholds a label needs a probability above one half."""
         thresholds = names.thresholds or (0.5,) * len(names.targets)
         rows = [list(zip(names.targets, thresholds, row, strict=True)) for row in outputs.double().sigmoid().tolist()]
@@ -220,7 +220,7 @@ class Labels:
             for row in rows
         ]
 
-    def truths(self, targets: Tensor, names: Names) -> list[Row]:
+    def truths(self, targets: Tensor, names: Names) -> list[TableRow]:
         """The true labels (n, T); None for those that are missing."""
         return _format_truths(targets, names)
 
@@ -242,7 +242,7 @@ class Labels:
 TargetKind = Classes | Numbers | Labels  # with the methods of a `TargetTask`
 
 
-def _format_truths(targets: Tensor, names: Names) -> list[Row]:
+def _format_truths(targets: Tensor, names: Names) -> list[TableRow]:
     rows = (zip(names.targets, row, strict=True) for row in targets.tolist())
     return [{f"target_{name}": None if value != value else seven_digits(value) for name, value in row} for row in rows]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from sliceformer_lab.cli.run_sweep import run_job
 from sliceformer_lab.config.compose import search_path
 from sliceformer_lab.errors import LabError
-from sliceformer_lab.runs.job_state import refuse, state_of, try_again
+from sliceformer_lab.runs.job_state import allow_retry, record_refusal, state_of
 from sliceformer_lab.runs.sources import Sources
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep, write_sweep
 from sliceformer_lab.sweeps.queue import Launcher, Queue
@@ -40,7 +40,7 @@ class JobsInSteps:
         step = {job.name: job for job in jobs}
         for name in step.keys() - self.planned.keys() if self.retry else ():
             if state_of(self.folder / name).status == "failed":
-                try_again(self.folder / name)
+                allow_retry(self.folder / name)
         self.planned |= step
         for _ in range(STARTS):
             if left := self._list_unfinished(step):
@@ -49,7 +49,7 @@ class JobsInSteps:
                 break
         ends = {job.name: state_of(self.folder / job.name).status for job in self._list_unfinished(step)}
         for name in [name for name, status in ends.items() if status == "killed"]:
-            refuse(self.folder / name, LabError("its process died twice"))
+            record_refusal(self.folder / name, LabError("its process died twice"))
         if waiting := [name for name, status in ends.items() if status != "killed"]:
             raise LabError(
                 f"{len(waiting)} of {len(step)} jobs in {self.folder} were stopped or not run, the first is "

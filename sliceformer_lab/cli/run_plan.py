@@ -12,8 +12,8 @@ from sliceformer_lab.config.plain_checks import missing_files, new_run_faults, n
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.runs.folder import CONFIG, read_config, recorded_choices, write_child_config
 from sliceformer_lab.runs.names import is_restarted
-from sliceformer_lab.runs.papers import find, repeated_cell
-from sliceformer_lab.runs.resume import resumed_config, what_differs
+from sliceformer_lab.runs.papers import find_published, repeated_cell
+from sliceformer_lab.runs.resume import list_differences, resumed_config
 from sliceformer_lab.runs.sweep import override_key, resume_word
 from sliceformer_lab.training.table_checks import check_columns, check_labels
 
@@ -60,7 +60,7 @@ def complete_plan(plan: RunPlan, data: DataModule) -> RunPlan:
     try:
         cell = plan.published if plan.resume else repeated_cell(plan.plain)
         if cell:
-            find(cell)
+            find_published(cell)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     return plan if cell == plan.published else plan.with_options({"published": cell})
@@ -120,5 +120,5 @@ def _check_unchanged(config: Mapping[str, Any], folder: Path) -> None:
     given = {place: value_at(config, place) for place in recorded_choices(folder)}
     left_open = {place: value for place, value in given.items() if value in (None, "auto")}
     saved = with_values(read_config(folder), left_open)  # as the user wrote it
-    if changed := what_differs(saved, config):
+    if changed := list_differences(saved, config):
         raise ConfigError(f"{folder} holds a run with another {', '.join(changed)}; choose another folder")

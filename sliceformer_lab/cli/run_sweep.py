@@ -27,7 +27,7 @@ from sliceformer_lab.runs.names import register_resolvers
 from sliceformer_lab.runs.plain_text import one_line
 from sliceformer_lab.runs.processes import is_first_process
 from sliceformer_lab.runs.sources import data_words, digests_of
-from sliceformer_lab.runs.sweep import SWEEP, Sweep, override_key, quote_path, read_sweep, write_sweep
+from sliceformer_lab.runs.sweep import SWEEP_FILE, Sweep, override_key, quote_path, read_sweep, write_sweep
 from sliceformer_lab.sweeps.plan import SweepPlan, is_sweep, plan_sweep
 from sliceformer_lab.sweeps.preview import preview
 from sliceformer_lab.sweeps.queue import Launcher, Queue
@@ -110,7 +110,7 @@ def _write_once(sweep: Sweep) -> None:
             f"{sweep.folder} cannot be the folder of a sweep ({error.strerror}); choose another"
         ) from None
     with FileLock(sweep.folder / ".plan.lock", timeout=30):
-        if not (sweep.folder / SWEEP).is_file():
+        if not (sweep.folder / SWEEP_FILE).is_file():
             write_sweep(sweep)
             return
     there = read_sweep(sweep.folder)
@@ -152,7 +152,7 @@ def _print_ends(sweep: Sweep, states: Sequence[State]) -> int:
         return 0
     again = sum(not state.is_final for _, state in states)
     failed = sum(state.status == "failed" for _, state in states)
-    ours = (sweep.folder / SWEEP).is_file()
+    ours = (sweep.folder / SWEEP_FILE).is_file()
     advice = [f"the same command goes on with {again}"] if again and ours else []
     advice += [f"`sweep retry {shlex.quote(str(sweep.folder))}` tries {failed} again"] if failed and ours else []
     return print_error(LabError("; ".join([f"{total - done} of {total} jobs did not finish", *advice])))

@@ -17,9 +17,9 @@ from sliceformer_lab.errors import LabError, RunFolderError
 from sliceformer_lab.runs.files import name_of
 from sliceformer_lab.runs.folder import CHILD_CONFIG, CONFIG, SUMMARY, is_held, read_config, read_summary
 from sliceformer_lab.runs.job_state import state_of
-from sliceformer_lab.runs.papers import FULL
+from sliceformer_lab.runs.papers import FULL_SCALE
 from sliceformer_lab.runs.score_options import flat_options
-from sliceformer_lab.runs.sweep import SWEEP, read_sweep
+from sliceformer_lab.runs.sweep import SWEEP_FILE, read_sweep
 
 REQUIRED = ("task", "attention", "status")
 REPLICATES = ("seed", "data.split_seed")  # runs of one row differ only in these
@@ -49,7 +49,7 @@ class RunRecord:
     @property
     def scale(self) -> str:
         """The scale it was run at."""
-        return str(self.summary.get("scale") or FULL)
+        return str(self.summary.get("scale") or FULL_SCALE)
 
     @property
     def unit(self) -> Unit:
@@ -173,7 +173,7 @@ def collect(folder: Path) -> Collection:
     sweeps = []
     for place, files in walk_runs(folder):
         name = place.relative_to(folder).as_posix()
-        if SWEEP in files:
+        if SWEEP_FILE in files:
             sweeps.append(place)
         if SUMMARY in files:
             try:
@@ -228,7 +228,7 @@ def _add_missing(found: Collection, sweep: Path) -> None:
     try:
         plan = read_sweep(sweep)
     except RunFolderError as error:
-        found.unreadable[f"{name}/{SWEEP}"] = str(error)
+        found.unreadable[f"{name}/{SWEEP_FILE}"] = str(error)
         return
     readable = {run.folder for run in found.runs}
     started = {job: plan.place(job) for job in plan.jobs if plan.place(job) in readable}

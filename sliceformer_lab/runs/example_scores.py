@@ -15,9 +15,9 @@ from sliceformer_lab.runs.folder import PREDICTIONS
 from sliceformer_lab.runs.plain_text import one_line
 
 Arrays = dict[str, np.ndarray]
-WORDS = ("test_places", "class_names", "target_names")  # arrays of texts
-MAX_HEADER_SIZE = 1_000  # characters
-MAX_PREDICTIONS_SIZE = 4 * 2**30  # bytes of the unpacked file
+TEXT_ARRAYS = ("test_places", "class_names", "target_names")  # arrays of texts
+MAX_HEADER_CHARACTERS = 1_000  # characters
+MAX_PREDICTIONS_BYTES = 4 * 2**30  # bytes of the unpacked file
 
 
 def read_predictions(folder: Path, split: str) -> Arrays | None:
@@ -31,12 +31,12 @@ def read_predictions(folder: Path, split: str) -> Arrays | None:
     try:
         with zipfile.ZipFile(file) as archive:
             names = archive.namelist()
-            if sum(entry.file_size for entry in archive.infolist()) > MAX_PREDICTIONS_SIZE:
+            if sum(entry.file_size for entry in archive.infolist()) > MAX_PREDICTIONS_BYTES:
                 raise ValueError("it unpacks to more than 4 GB")
             if f"{split}_ids.npy" not in names:
                 return None
             found = {part: _read_array(archive, f"{split}_{part}.npy") for part in ("ids", "targets", "logits")}
-            words = {name: _read_array(archive, f"{name}.npy") for name in WORDS if f"{name}.npy" in names}
+            words = {name: _read_array(archive, f"{name}.npy") for name in TEXT_ARRAYS if f"{name}.npy" in names}
     except Exception as error:  # of zipfile, zlib, numpy and its parser of headers
         raise RunFolderError(f"{file} cannot be read ({type(error).__name__}: {one_line(error)[:200]})") from error
     numbers = all(part.dtype.kind in "biuf" and part.ndim for part in found.values())
@@ -52,11 +52,11 @@ def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     with archive.open(name) as file:
         version = np.lib.format.read_magic(file)
         read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read_header(file, max_header_size=MAX_HEADER_SIZE)
+        shape, _, dtype = read_header(file, max_header_size=MAX_HEADER_CHARACTERS)
     if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize > archive.getinfo(name).file_size:
         raise ValueError(f"{name} holds fewer numbers than it says")
     with archive.open(name) as file:
-        array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False, max_header_size=MAX_HEADER_SIZE)
+        array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False, max_header_size=MAX_HEADER_CHARACTERS)
     return array
 
 

@@ -23,7 +23,7 @@ if sys.platform != "win32":
 WRITE_LOCK_TIMEOUT_S = 2.0  # seconds for another process that writes the same file
 LOCK_POLL_S = 0.05  # seconds between two looks at its lock
 SPARE_BYTES = 64 * 1024  # bytes: more than a summary and the last lines of a log
-MAX_HASHED = 10 * 10**9  # bytes of a folder that are read for its digest
+MAX_HASHED_BYTES = 10 * 10**9  # bytes of a folder that are read for its digest
 
 
 @contextmanager
@@ -166,7 +166,7 @@ def digest_of(path: Path) -> str:
             return hashlib.file_digest(content, "sha256").hexdigest()
     names = [file.relative_to(path) for file in path.rglob("*") if file.is_file()]
     sizes = {n: (path / n).stat().st_size for n in sorted(names) if not any(part.startswith(".") for part in n.parts)}
-    is_read = sum(sizes.values()) <= MAX_HASHED
+    is_read = sum(sizes.values()) <= MAX_HASHED_BYTES
     parts = {name.as_posix(): digest_of(path / name) if is_read else size for name, size in sizes.items()}
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 

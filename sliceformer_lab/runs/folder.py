@@ -36,7 +36,7 @@ LOCK = ".lock"
 LOCK_TIMEOUT_S = 1.0  # seconds to wait for a lock: others hold it for a moment to see whether it is free
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"  # in FOLDER/checkpoints
 CHECKPOINTS = (LAST, PREVIOUS, BEST)  # in the order in which a run goes on from them
-IDENTITY = "run"  # key of a checkpoint: the `identity_of` the run that saved it
+IDENTITY_KEY = "run"  # key of a checkpoint: the `identity_of` the run that saved it
 
 
 @contextmanager
@@ -290,7 +290,7 @@ def _check_identity(checkpoint: Mapping[str, Any], file: Path) -> None:
     The folder of a stage, such as a pretraining, has none.
     """
     folder = file.parent.parent
-    theirs = checkpoint.get(IDENTITY)
+    theirs = checkpoint.get(IDENTITY_KEY)
     if theirs is None or not (folder / CONFIG).is_file():
         return
     ours = identity_of(read_config(folder))

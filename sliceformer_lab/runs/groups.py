@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from sliceformer_lab.config.compose import option_names, preset_job
 from sliceformer_lab.errors import ConfigError, LabError
 from sliceformer_lab.runs.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit, moment
-from sliceformer_lab.runs.papers import FULL, TRIAL_OPTIONS
+from sliceformer_lab.runs.papers import FULL_SCALE, TRIAL_OPTIONS
 from sliceformer_lab.runs.score_options import COMPUTING_OPTIONS, LOADING_OPTIONS, describe_limits, flat_options
 from sliceformer_lab.runs.sources import Sources, digests_of
 
@@ -272,7 +272,7 @@ def _default_options(run: RunRecord) -> dict[str, Any]:
     A summary may come from anywhere, so its names are only composed if they are options.
     """
     recipe = run.summary.get("recipe")
-    scale = None if run.scale == FULL else run.scale
+    scale = None if run.scale == FULL_SCALE else run.scale
     chosen = {"recipe": recipe, "task": None if recipe else run.task, "attention": run.attention, "scale": scale}
     named = {group: name for group, name in chosen.items() if name is not None}
     if not all(name in option_names(group) for group, name in named.items()):
@@ -341,7 +341,7 @@ def _format_range(sizes: Sequence[int]) -> str:
 def at_scale(runs: Iterable[RunRecord]) -> str:
     """Such as ', scale small'; '' if all runs have the full scale."""
     scales = sorted({run.scale for run in runs})
-    return "" if scales in ([], [FULL]) else f", scale {' and '.join(scales)}"
+    return "" if scales in ([], [FULL_SCALE]) else f", scale {' and '.join(scales)}"
 
 
 def _row_without(row: Row, by: Sequence[str]) -> tuple[str, Options]:

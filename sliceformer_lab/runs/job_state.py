@@ -20,7 +20,7 @@ from sliceformer_lab.runs.processes import has_open, process_start
 JOB, OUTPUT = "job.json", "job.log"  # in a run folder; the second holds what the job prints
 
 Status = Literal["planned", "running", "ok", "failed", "diverged", "interrupted", "killed"]
-FINAL = ("ok", "failed", "diverged")  # the same command again leaves such jobs as they are
+FINAL_STATUSES = ("ok", "failed", "diverged")  # the same command again leaves such jobs as they are
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class JobState:
     @property
     def is_final(self) -> bool:
         """Whether the job has ended; a job that was stopped or killed goes on when the sweep is started again."""
-        return self.status in FINAL
+        return self.status in FINAL_STATUSES
 
 
 def state_of(folder: Path, held: bool | None = None) -> JobState:
@@ -60,7 +60,7 @@ def state_of(folder: Path, held: bool | None = None) -> JobState:
 
 
 @contextmanager
-def claim(folder: Path, launcher: str) -> Iterator[bool]:
+def claim_job(folder: Path, launcher: str) -> Iterator[bool]:
     """Holds a job's folder, and records the launcher and process that work on it, and the error that ends it.
 
     Yields False, and records nothing, if the job is final: another process may have ended it just now.
@@ -96,7 +96,7 @@ def working_process(folder: Path, record: Mapping[str, Any]) -> int | None:
     return process if has_open(process, folder.resolve() / ".lock") else None
 
 
-def refuse(folder: Path, error: Ending) -> None:
+def record_refusal(folder: Path, error: Ending) -> None:
     """Records that a job is not run, and why."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / JOB, read_record(folder) | _describe_ending(error))
@@ -106,7 +106,7 @@ def _describe_ending(error: Ending) -> dict[str, Any]:
     return {"status": error.status, "kind": type(error).__name__, "error": str(error), "ended": time.time()}
 
 
-def try_again(folder: Path) -> None:
+def allow_retry(folder: Path) -> None:
     """Lets a failed job run again."""
     write_json(folder / JOB, read_record(folder) | {"again": True})
 

@@ -12,7 +12,7 @@ import pandas as pd
 from sliceformer_lab.runs.collect import Collection, RunRecord, collect
 from sliceformer_lab.runs.groups import Table, format_option, tables
 
-COSTS = {  # column -> path in a summary
+COST_PATHS = {  # column -> path in a summary
     "parameters": ("parameters",),
     "multiply_adds": ("cost_per_sample", "multiply_adds"),
     "comparisons": ("cost_per_sample", "comparisons"),
@@ -20,7 +20,7 @@ COSTS = {  # column -> path in a summary
     "peak_memory_gb": ("peak_memory_gb",),
     "wall_seconds": ("wall_seconds",),
 }
-DIGESTS = ("git_commit", "data_sha256", "test_sha256")  # of the code, the data and its test split
+DIGEST_COLUMNS = ("git_commit", "data_sha256", "test_sha256")  # of the code, the data and its test split
 
 Record = dict[str, Any]
 
@@ -39,7 +39,7 @@ def job_records(found: Collection, made: Iterable[Table]) -> list[Record]:
     differing = sorted({name for table in made for row in table.rows for name in row.shown})
     metrics = sorted({name for run in found.runs for name in run.summary.get("metrics") or {}})
     names = ["job", "task", "attention", *differing, "seed", "split_seed", "status", "error"]
-    empty = dict.fromkeys([*names, *metrics, *COSTS, *DIGESTS])
+    empty = dict.fromkeys([*names, *metrics, *COST_PATHS, *DIGEST_COLUMNS])
     records = [_job_record(run, differing, metrics) for run in found.runs]
     records += [{"job": name, "status": "unreadable", "error": why} for name, why in found.unreadable.items()]
     records += [{"job": str(job.job), "status": "missing", "error": " ".join(job.overrides)} for job in found.missing]
@@ -57,7 +57,7 @@ def _job_record(run: RunRecord, differing: Iterable[str], metrics: Iterable[str]
         "status": run.status,
         "error": run.summary.get("error"),
         **{name: run.number("metrics", name) for name in metrics},
-        **{name: run.number(*path) for name, path in COSTS.items()},
+        **{name: run.number(*path) for name, path in COST_PATHS.items()},
         "git_commit": run.summary.get("git_commit"),
         "data_sha256": run.protocol.get("sha256"),
         "test_sha256": run.split_digest("test"),

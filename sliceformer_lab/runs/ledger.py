@@ -15,7 +15,7 @@ from filelock import FileLock
 from sliceformer_lab.runs.commit import git_commit
 from sliceformer_lab.runs.score_options import score_options
 
-LEDGER = "test_ledger.jsonl"  # in paths.data
+LEDGER_FILE = "test_ledger.jsonl"  # in paths.data
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def changed_options(seen: Mapping[str, Any], config: Mapping[str, Any], free: Se
 
 def read_ledger(folder: Path) -> list[Evaluation]:
     """The evaluations in the ledger of a data folder; damaged lines are left out."""
-    file = folder / LEDGER
+    file = folder / LEDGER_FILE
     if not file.is_file():
         return []
     found = []
@@ -68,7 +68,7 @@ def record_evaluation(config: Mapping[str, Any], run: Path, test_digest: str) ->
     folder = Path(config["paths"]["data"]).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / f".{LEDGER}.lock"), (folder / LEDGER).open("a", encoding="utf-8") as file:
+        with FileLock(folder / f".{LEDGER_FILE}.lock"), (folder / LEDGER_FILE).open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(Evaluation(*facts, git_commit(), now))) + "\n")
     except OSError as error:
-        log.warning(f"WARNING: this evaluation of the test set is not in {folder / LEDGER} ({error})")
+        log.warning(f"WARNING: this evaluation of the test set is not in {folder / LEDGER_FILE} ({error})")

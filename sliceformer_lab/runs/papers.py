@@ -14,10 +14,10 @@ from typing import Any
 from sliceformer_lab.config.compose import option_names, preset_job, written_option
 from sliceformer_lab.runs.score_options import score_options
 
-KEYS = ("paper", "table", "task", "attention", "variant", "metric")
-FULL = "full"  # the scale of the published recipe
+CELL_KEYS = ("paper", "table", "task", "attention", "variant", "metric")
+FULL_SCALE = "full"  # the scale of the published recipe
 # options that may differ in a run that repeats a cell; `find_obstacles` reports the differences from the paper
-JUDGED_APART = {
+OPTIONS_JUDGED_APART = {
     *("data.split_seed", "data.source", "data.version", "data.val_fraction", "data.limit_train", "data.limit_eval"),
     *("data.pad_to_max_len", "data.bucket", "data.bucket_share"),
 }
@@ -101,19 +101,19 @@ def published_results() -> dict[PublishedCell, PublishedResult]:
     """All results in `paper_results.csv`, which is part of the package."""
     results = {}
     for row in _rows_of("paper_results.csv"):
-        cell = PublishedCell(*(row[key] for key in KEYS))
+        cell = PublishedCell(*(row[key] for key in CELL_KEYS))
         results[cell] = PublishedResult(cell, row["value"])
     return results
 
 
-def find(published: Mapping[str, Any]) -> PublishedResult:
+def find_published(published: Mapping[str, Any]) -> PublishedResult:
     """The published result of the cell with these KEYS; a missing or null key counts as ''.
 
     Raises ValueError for an unknown key, and for an unknown cell, with the nearest known one.
     """
-    if unknown := sorted(set(published) - set(KEYS)):
-        raise ValueError(f"published: no such key {', '.join(unknown)}; a cell has {', '.join(KEYS)}")
-    cell = PublishedCell(*("" if published.get(key) is None else str(published[key]) for key in KEYS))
+    if unknown := sorted(set(published) - set(CELL_KEYS)):
+        raise ValueError(f"published: no such key {', '.join(unknown)}; a cell has {', '.join(CELL_KEYS)}")
+    cell = PublishedCell(*("" if published.get(key) is None else str(published[key]) for key in CELL_KEYS))
     results = published_results()
     if cell not in results:
         by_name = {str(known): known for known in results}
@@ -134,7 +134,7 @@ def recipe_rows(recipe: str) -> dict[str, PublishedCell]:
 def _cell_of(published: Mapping[str, Any], row: Sequence[str]) -> PublishedCell:
     """The cell of `row`, [attention] or [attention, variant], in a recipe's `published` node."""
     named = {"attention": row[0], "variant": row[1] if len(row) > 1 else ""}
-    return find({**{key: value for key, value in published.items() if key != "rows"}, **named}).cell
+    return find_published({**{key: value for key, value in published.items() if key != "rows"}, **named}).cell
 
 
 def repeated_cell(config: Mapping[str, Any]) -> dict[str, str] | None:
@@ -156,7 +156,7 @@ def repeated_cell(config: Mapping[str, Any]) -> dict[str, str] | None:
             differing.append(_differing_keys(config, repeated))
             if not differing[-1]:
                 cell = _cell_of(published, row)
-                return {key: getattr(cell, key) for key in KEYS}
+                return {key: getattr(cell, key) for key in CELL_KEYS}
     nearest = min(differing, key=len, default=[])
     reason = f"differs from the published setting in {', '.join(nearest)}" if nearest else f"has no row for {attention}"
     log.info(f"this run is not compared with a published number: it {reason} (recipe={recipe})")
@@ -172,10 +172,10 @@ def _differing_keys(config: Mapping[str, Any], other: Mapping[str, Any]) -> list
 def _deciding_options(config: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a configuration that must be those of the cell, by their path."""
     trial = {name: config["trainer"].get(name.partition(".")[2]) for name in TRIAL_OPTIONS}
-    return {key: value for key, value in (score_options(config) | trial).items() if key not in JUDGED_APART}
+    return {key: value for key, value in (score_options(config) | trial).items() if key not in OPTIONS_JUDGED_APART}
 
 
-def compare(summary: Mapping[str, Any]) -> str | None:
+def compare_published(summary: Mapping[str, Any]) -> str | None:
     """One line with our score, the published score and the obstacles to comparing them; None without a cell.
 
     Reads `published`, `metrics`, `protocol` and `parameters` of a run's summary; a missing entry counts as different.
@@ -183,7 +183,7 @@ def compare(summary: Mapping[str, Any]) -> str | None:
     """
     if not summary.get("published"):
         return None
-    theirs = find(summary["published"])
+    theirs = find_published(summary["published"])
     cell = theirs.cell
     metrics = dict(summary.get("metrics") or {})
     # selection=best_test adds a suffix to the metric's name
@@ -198,8 +198,8 @@ def find_obstacles(summary: Mapping[str, Any], theirs: PublishedResult) -> list[
     """The reasons why a run's score is not comparable with a published one; empty if it is comparable."""
     cell, run = theirs.cell, dict(summary.get("protocol") or {})
     recipe = _find_protocol(cell)
-    scale = summary.get("scale") or FULL
-    small = [] if scale == FULL else [f"scale={scale}: not the paper's data, lengths and steps"]
+    scale = summary.get("scale") or FULL_SCALE
+    small = [] if scale == FULL_SCALE else [f"scale={scale}: not the paper's data, lengths and steps"]
     if recipe is None:
         return [*small, f"how the papers trained on {cell.task} is not known here"]
     unit = "epochs" if recipe.steps is None else "steps"

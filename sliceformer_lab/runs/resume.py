@@ -15,12 +15,12 @@ from sliceformer_lab.runs.folder import CONFIG, read_config
 from sliceformer_lab.runs.score_options import COMPUTING_OPTIONS
 from sliceformer_lab.runs.sweep import override_key
 
-FREE = (  # nodes and options that cannot change the result of a run
+FREE_OPTIONS = (  # nodes and options that cannot change the result of a run
     *("logger", "paths", "reference", "pictures", "data.root", "data.download", "data.verify", *COMPUTING_OPTIONS),
     *("callbacks.spectrum", "callbacks.progress", "callbacks.throughput", "callbacks.checkpoints.every_minutes"),
 )
-PROCESSES = ("trainer.devices", "trainer.num_nodes")  # training with another number of processes is refused later
-CHOICES = ("trainer", "callbacks")  # only their free options change
+PROCESS_OPTIONS = ("trainer.devices", "trainer.num_nodes")  # training with another number of processes is refused later
+CHOSEN_NODES = ("trainer", "callbacks")  # only their free options change
 COMMAND_KEYS = ("mode", "resume", "allow_targets", "oversubscribe", "changed_data")
 
 
@@ -60,7 +60,7 @@ def _read_names(folder: Path, saved: Mapping[str, Any]) -> dict[str, Any]:
     return names
 
 
-def what_differs(saved: Mapping[str, Any], config: Mapping[str, Any], node: str | None = None) -> list[str]:
+def list_differences(saved: Mapping[str, Any], config: Mapping[str, Any], node: str | None = None) -> list[str]:
     """The keys in which two configurations, or a node of both, differ; options that cannot change a result may."""
     ours, theirs = _keep_decisive(saved), _keep_decisive(config)
     if node is not None:
@@ -71,7 +71,8 @@ def what_differs(saved: Mapping[str, Any], config: Mapping[str, Any], node: str 
 def may_change(override: str) -> bool:
     """Whether an override cannot change the result of a run, be it new or resumed."""
     key = override_key(override)
-    return key in (*COMMAND_KEYS, "hydra.searchpath") or any(key == free or key.startswith(f"{free}.") for free in FREE)
+    is_free = any(key == free or key.startswith(f"{free}.") for free in FREE_OPTIONS)
+    return is_free or key in (*COMMAND_KEYS, "hydra.searchpath")
 
 
 def _keep_decisive(node: Mapping[str, Any], place: str = "") -> dict[str, Any]:
@@ -87,7 +88,7 @@ def _chosen_trainer(saved: Mapping[str, Any], config: Mapping[str, Any]) -> dict
     """Where and how the chosen trainer computes, with the precision and the batches that the saved one had."""
 
     def is_free(key: str) -> bool:
-        return may_change(f"trainer.{key}") or f"trainer.{key}" in PROCESSES
+        return may_change(f"trainer.{key}") or f"trainer.{key}" in PROCESS_OPTIONS
 
     old, new = saved.get("trainer"), config["trainer"]
     kept = {key: value for key, value in old.items() if not is_free(key)} if isinstance(old, Mapping) else {}
@@ -97,12 +98,12 @@ def _chosen_trainer(saved: Mapping[str, Any], config: Mapping[str, Any]) -> dict
 def _allowed_key(override: str, saved: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     """The key of an override. Raises ConfigError if it could change the result of the saved run."""
     key = override_key(override)
-    if key == "callbacks" and (others := what_differs(saved, config, "callbacks")):
+    if key == "callbacks" and (others := list_differences(saved, config, "callbacks")):
         raise ConfigError(
             f"{override}: the run has other callbacks ({', '.join(others)}); leave it out, or start a new run"
         )
     is_same = (value := value_at(saved, key)) is not None and value == value_at(config, key)
-    if not (may_change(override) or key in (*CHOICES, *PROCESSES) or is_same):
-        allowed = ", ".join(["mode", *CHOICES, *FREE, *PROCESSES])
+    if not (may_change(override) or key in (*CHOSEN_NODES, *PROCESS_OPTIONS) or is_same):
+        allowed = ", ".join(["mode", *CHOSEN_NODES, *FREE_OPTIONS, *PROCESS_OPTIONS])
         raise ConfigError(f"{override}: a resumed run keeps its configuration, except {allowed}; start a new run")
     return key

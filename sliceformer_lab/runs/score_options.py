@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-NODES = ("attention", "block", "encoder", "task", "optim", "data", "pretrain")  # whose options can change a score
+# whose options can change a score
+SCORED_NODES = ("attention", "block", "encoder", "task", "optim", "data", "pretrain")
 # where the examples lie, and how they are loaded
 LOADING_OPTIONS = (
     *("data.root", "data.file", "data.val_file", "data.test_file", "data.name", "data.download", "data.verify"),
@@ -22,7 +23,7 @@ OBSERVERS = ("guard", "epoch_seed", "checkpoints", "throughput", "progress", "sp
 
 def score_options(config: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a configuration that can change what its run scores, by their path."""
-    nodes = {name: config[name] or {} for name in NODES} | {"callbacks": changing_callbacks(config)}
+    nodes = {name: config[name] or {} for name in SCORED_NODES} | {"callbacks": changing_callbacks(config)}
     return {path: value for path, value in flat_options(nodes) if path not in LOADING_OPTIONS}
 
 

@@ -18,8 +18,8 @@ from sliceformer_lab.runs.commit import git_commit
 from sliceformer_lab.runs.files import digest_of
 from sliceformer_lab.runs.sweep import override_key
 
-OF_DATA = ("task", "recipe", "scale", "data", "paths")  # first parts of the keys that decide which data a run reads
-OF_WEIGHTS = ("encoder", "encoder.init", "encoder.init_file")  # keys that decide which pretrained weights it reads
+DATA_KEYS = ("task", "recipe", "scale", "data", "paths")  # first parts of the keys that decide which data a run reads
+WEIGHT_KEYS = ("encoder", "encoder.init", "encoder.init_file")  # keys that decide which pretrained weights it reads
 
 Sources = Mapping[str, str]  # absolute path of a file or folder -> sha256 of its content
 
@@ -87,7 +87,7 @@ def named_targets(node: Any) -> Iterator[str]:
 def data_words(words: Sequence[str]) -> tuple[str, ...]:
     """The words that decide which data and weights a run reads, sorted."""
     keys = {word: override_key(word) for word in words}
-    return tuple(sorted(word for word, key in keys.items() if key.split(".")[0] in OF_DATA or key in OF_WEIGHTS))
+    return tuple(sorted(word for word, key in keys.items() if key.split(".")[0] in DATA_KEYS or key in WEIGHT_KEYS))
 
 
 def digests_of(sources: Sources) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.files import write_json
 
-SWEEP = "sweep.json"
+SWEEP_FILE = "sweep.json"
 FOLDER_NAME = re.compile(r"[^./\\][^/\\]*")
 PLAIN_PATH = re.compile(r"[\w./-]+( [\w./-]+)*")  # one that Hydra reads without quotes
 SELECTS_ROWS = ("recipe", "attention")  # on the command line of a study with rows, these keys select among them
@@ -49,14 +49,14 @@ def write_sweep(sweep: Sweep) -> None:
     sweep.folder.mkdir(parents=True, exist_ok=True)
     jobs = [{"name": job.name, "words": list(job.words)} for job in sweep.jobs]
     named = {"command": list(sweep.command), "flags": list(sweep.flags), "study": sweep.study, "data": dict(sweep.data)}
-    write_json(sweep.folder / SWEEP, {**named, **sweep.facts, "jobs": jobs})
+    write_json(sweep.folder / SWEEP_FILE, {**named, **sweep.facts, "jobs": jobs})
 
 
 def read_sweep(folder: Path) -> Sweep:
     """The plan in a folder. Raises RunFolderError if there is none that can be read."""
-    file = folder / SWEEP
+    file = folder / SWEEP_FILE
     if not file.is_file():
-        raise RunFolderError(f"{folder} is not the folder of a sweep: it has no {SWEEP}")
+        raise RunFolderError(f"{folder} is not the folder of a sweep: it has no {SWEEP_FILE}")
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         jobs = tuple(PlannedJob(str(job["name"]), tuple(map(str, job["words"]))) for job in content.pop("jobs"))

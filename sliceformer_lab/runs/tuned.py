@@ -10,7 +10,7 @@ from typing import Any
 
 from sliceformer_lab.config.schema import ConfigError, nearest
 
-BEST = "best.json"  # in the folder of a search: its data, and for each attention the words of its best values
+BEST_FILE = "best.json"  # in the folder of a search: its data, and for each attention the words of its best values
 _VALUE = re.compile(r"[+]{0,2}(optim([.](?!_target_)\w+)*|encoder[.]dropout)=[^$]*")  # no code and no interpolation
 _DATA = re.compile(r"[\w.-]+/[0-9a-f]+")  # of `tuned_on`
 _TUNED = ("optim=tuned:", "optim='tuned:", 'optim="tuned:')
@@ -29,16 +29,17 @@ def _read_tuned_words(word: str) -> list[str]:
     place = Path(word.partition("tuned:")[2].strip("'\"")).expanduser()
     folder, attention = place.parent, place.name
     try:
-        content: Any = json.loads((folder / BEST).read_text(encoding="utf-8"))
+        content: Any = json.loads((folder / BEST_FILE).read_text(encoding="utf-8"))
         data = str(content.get("tuned_on"))
         found = {str(name): list(map(str, best["words"])) for name, best in content["attention"].items()}
         not_learned = list(map(str, content.get("not_learned", [])))
     except FileNotFoundError:
         raise ConfigError(
-            f"{word}: {folder} has no {BEST}; write optim=tuned:FOLDER/ATTENTION with the folder of a finished tune"
+            f"{word}: {folder} has no {BEST_FILE}; write optim=tuned:FOLDER/ATTENTION with the folder of a "
+            "finished tune"
         ) from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{word}: {folder / BEST} cannot be read ({type(error).__name__}: {error})") from error
+        raise ConfigError(f"{word}: {folder / BEST_FILE} cannot be read ({type(error).__name__}: {error})") from error
     if attention in not_learned:
         raise ConfigError(
             f"{word}: {attention} did not learn at any rate in {folder}, so it has no best values; give it other rates "
@@ -47,9 +48,11 @@ def _read_tuned_words(word: str) -> list[str]:
     if attention not in found:
         raise ConfigError(f"{word}: {attention} was not tuned in {folder}{nearest(attention, list(found))}")
     if wrong := [value for value in found[attention] if not _VALUE.fullmatch(value)]:
-        raise ConfigError(f"{word}: {folder / BEST} may only set options of optim, and encoder.dropout, not {wrong[0]}")
+        raise ConfigError(
+            f"{word}: {folder / BEST_FILE} may only set options of optim, and encoder.dropout, not {wrong[0]}"
+        )
     if not _DATA.fullmatch(data):
-        raise ConfigError(f"{word}: {folder / BEST} does not name its data; give the command of this tune again")
+        raise ConfigError(f"{word}: {folder / BEST_FILE} does not name its data; give the command of this tune again")
     return [*found[attention], f"tuned_on={data}"]
 
 

@@ -17,8 +17,8 @@ from sliceformer_lab.runs.job_state import OUTPUT, state_of
 from sliceformer_lab.runs.plain_text import PlainConsole, format_clock
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep
 
-PLACE = re.compile(r"((?:epoch|step) [\d,]+/[\d,]+)  ")  # begins the lines in which a run says how far it is
-METRIC, LEFT = re.compile(r"  (val/\S+ \S+)"), re.compile(r", (\S+ (?:min|h)) left")
+PLACE_PATTERN = re.compile(r"((?:epoch|step) [\d,]+/[\d,]+)  ")  # begins the lines in which a run says how far it is
+METRIC_PATTERN, TIME_LEFT_PATTERN = re.compile(r"  (val/\S+ \S+)"), re.compile(r", (\S+ (?:min|h)) left")
 TAIL_BYTES = 4096  # bytes of a job's output to look at
 
 
@@ -89,7 +89,7 @@ def last_progress(file: Path) -> tuple[str, str, str]:
             lines = output.read().decode(errors="replace").splitlines()
     except OSError:
         return "", "", ""
-    line = next((line for line in reversed(lines) if PLACE.match(line)), "")
-    found = [PLACE.match(line), METRIC.search(line), LEFT.search(line)]
+    line = next((line for line in reversed(lines) if PLACE_PATTERN.match(line)), "")
+    found = [PLACE_PATTERN.match(line), METRIC_PATTERN.search(line), TIME_LEFT_PATTERN.search(line)]
     at, metric, left = (match[1] if match else "" for match in found)
     return at or "starts", metric, left

@@ -21,11 +21,13 @@ from sliceformer_lab.runs.sweep import PlannedJob, override_key
 from sliceformer_lab.sweeps.fork_server import begin_job, can_fork, fork_server, hidden_main
 from sliceformer_lab.sweeps.queue import print_to
 
-Kind = tuple[str, ...]
-Cost = tuple[float, int]  # seconds and bytes
-Measure = Callable[[Sequence[str]], Cost]
+Words = tuple[str, ...]
+JobKind = Words  # the words that decide the cost of a job
+JobCost = tuple[float, int]  # seconds and bytes
+Measure = Callable[[Sequence[str]], JobCost]
 
-FREE = ("seed", "data.split_seed", "optim.lr", "optim.weight_decay", "study", "trainer")  # keys that no kind has
+# keys that no kind has
+FREE_KEYS = ("seed", "data.split_seed", "optim.lr", "optim.weight_decay", "study", "trainer")
 MIN_MEASURED_JOBS = 4  # jobs; the cost of fewer is not measured
 MEASURING_LIMIT_S = 30.0  # seconds for all measurements
 MAX_PAST_RUNS = 2000  # finished runs to look at
@@ -36,10 +38,10 @@ GB = 1e9
 class Costs:
     """What jobs cost, by their kind: at least one of them is known."""
 
-    known: dict[Kind, Cost]
+    known: dict[JobKind, JobCost]
     from_runs: int  # kinds that finished runs say; the others were measured by a few steps
 
-    def total(self, jobs: Iterable[PlannedJob]) -> Cost:
+    def total(self, jobs: Iterable[PlannedJob]) -> JobCost:
         """Seconds one after the other, and bytes; a kind that is not known costs the mean and the largest size."""
         usual = statistics.mean(seconds for seconds, _ in self.known.values()), max(s for _, s in self.known.values())
         found = [self.known.get(_kind_of(job.words), usual) for job in jobs]
@@ -54,16 +56,16 @@ def find_costs(
     `measure` runs a few steps of a job; None if that says nothing here. `modules` are what the jobs import.
     """
     unknown = {_kind_of(job.words): job.words for job in jobs}
-    costs = _finished_costs(outputs, set(unknown))
+    costs = _read_finished_costs(outputs, set(unknown))
     from_runs = len(costs)
     for kind in costs:
         del unknown[kind]
     if unknown and measure is not None and can_fork():
-        costs |= _measured_costs(unknown, measure, modules)
+        costs |= _measure_costs(unknown, measure, modules)
     return Costs(costs, from_runs) if costs else None
 
 
-def estimate(
+def estimate_sweep(
     jobs: Sequence[PlannedJob], outputs: Path, places: int, measure: Measure | None, modules: Sequence[str]
 ) -> list[str]:
     """Lines on the time and disk that jobs need; `places` is how many of them run at once."""
@@ -87,15 +89,15 @@ def estimate(
     ]
 
 
-def _kind_of(words: Sequence[str]) -> Kind:
+def _kind_of(words: Sequence[str]) -> JobKind:
     """What the cost of a job follows from: its words without seeds, learning rates and where it runs."""
-    own = [w for w in words if not w.startswith(("-", "hydra.")) and override_key(w) not in FREE and not may_change(w)]
-    return tuple(sorted(own))
+    own = [word for word in words if not word.startswith(("-", "hydra.")) and not may_change(word)]
+    return tuple(sorted(word for word in own if override_key(word) not in FREE_KEYS))
 
 
-def _finished_costs(outputs: Path, wanted: set[Kind]) -> dict[Kind, Cost]:
+def _read_finished_costs(outputs: Path, wanted: set[JobKind]) -> dict[JobKind, JobCost]:
     """The median cost of finished runs of some kinds; their commands are in their summaries."""
-    found: dict[Kind, list[Cost]] = defaultdict(list)
+    found: dict[JobKind, list[JobCost]] = defaultdict(list)
     runs = (folder for folder, files in walk_runs(outputs) if SUMMARY in files)
     for folder in islice(runs, MAX_PAST_RUNS):
         summary = known_summary(folder)
@@ -107,7 +109,7 @@ def _finished_costs(outputs: Path, wanted: set[Kind]) -> dict[Kind, Cost]:
     return {kind: (statistics.median(s for s, _ in costs), costs[0][1]) for kind, costs in found.items()}
 
 
-def _measured_costs(kinds: dict[Kind, tuple[str, ...]], measure: Measure, modules: Sequence[str]) -> dict[Kind, Cost]:
+def _measure_costs(kinds: dict[JobKind, Words], measure: Measure, modules: Sequence[str]) -> dict[JobKind, JobCost]:
     """The cost of each kind that a process of its own can measure in time."""
     context = fork_server(modules)
     here, there = context.Pipe(duplex=False)

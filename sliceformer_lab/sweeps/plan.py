@@ -37,9 +37,9 @@ from sliceformer_lab.runs.sources import (
 from sliceformer_lab.runs.sweep import SELECTS_ROWS, PlannedJob, override_key
 
 ZIP, SKIP = "zip(", "skip("  # begin words of the command line that are no overrides
-OF_ROOT = ("study", "launcher", "hydra", "sweep", "paths", "scale")  # keys that say where and how a sweep runs
+ROOT_KEYS = ("study", "launcher", "hydra", "sweep", "paths", "scale")  # keys that say where and how a sweep runs
 COMMAND_LINE_ONLY = ("allow_targets", "hydra", "launcher", "sweep")  # a file of options could let in code with them
-OF_SWEEP = ("launcher", "sweep", "hydra.sweep")
+SWEEP_KEYS = ("launcher", "sweep", "hydra.sweep")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def plan_sweep(words: Sequence[str], multirun: bool) -> SweepPlan | None:
     words = [word for word in words if not word.startswith((ZIP, SKIP))]
     check_hydra_words(words)
     parsed = [parse_word(word) for word in words]
-    of_root = [word for word in words if override_key(word).split(".")[0].split("/")[0] in OF_ROOT]
+    of_root = [word for word in words if override_key(word).split(".")[0].split("/")[0] in ROOT_KEYS]
     root = _compose_words(of_root)
     choices, node = root["hydra"]["runtime"]["choices"], _sweep_node(root)
     is_run = root["hydra"]["mode"] != RunMode.MULTIRUN and choices["launcher"] == "serial" and not zips + skips
@@ -119,7 +119,7 @@ def _compose_words(words: Sequence[str]) -> dict[str, Any]:
 
 def _is_of_sweep(word: str) -> bool:
     key = override_key(word)
-    return any(key == name or key.startswith(f"{name}.") for name in OF_SWEEP)
+    return any(key == name or key.startswith(f"{name}.") for name in SWEEP_KEYS)
 
 
 def _sweep_node(root: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from hydra.core.utils import env_override
 
 from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.sweep import PlannedJob
-from sliceformer_lab.sweeps.estimate import Measure, estimate
+from sliceformer_lab.sweeps.estimate import Measure, estimate_sweep
 from sliceformer_lab.sweeps.plan import SweepPlan
 from sliceformer_lab.sweeps.queue import Launcher
 
@@ -28,7 +28,7 @@ def preview(plan: SweepPlan, launcher: Launcher, measure: Measure) -> Iterator[s
     yield f"  in {plan.folder}"
     measure_here = measure if launcher.measures else None
     with env_override(dict(launcher.variables)):
-        costs = estimate(left, plan.outputs, min(launcher.places, len(left)), measure_here, plan.modules)
+        costs = estimate_sweep(left, plan.outputs, min(launcher.places, len(left)), measure_here, plan.modules)
     yield from costs
     yield "  if it is stopped, the same command goes on and leaves finished jobs alone"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.folder import CONFIG
-from sliceformer_lab.runs.job_state import FINAL, JobState, claim, refuse, state_of
+from sliceformer_lab.runs.job_state import FINAL_STATUSES, JobState, claim_job, record_refusal, state_of
 from sliceformer_lab.runs.resume import may_change
 from sliceformer_lab.runs.sources import check_sources, data_words
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep, quote_path
@@ -88,14 +88,14 @@ class Queue:
             status = self.state(job).status
             if status != "running":
                 self._elsewhere.remove(job)
-            if status not in (*FINAL, "running"):
+            if status not in (*FINAL_STATUSES, "running"):
                 self._left.append(job)
         return bool(self._left or self._elsewhere)
 
     def work(self, job: PlannedJob) -> None:
         """Runs a job in this process. Raises the error that ends it, or RunFolderError if it is held elsewhere."""
         folder = self.sweep.place(job)
-        with claim(folder, self._launcher) as needed:
+        with claim_job(folder, self._launcher) as needed:
             if needed:
                 check_sources(self.sweep.data)
                 self.run([*self.sweep.flags, *_words_to_run(job, folder)])
@@ -110,7 +110,8 @@ class Queue:
     def _has_bad_data(self, job: PlannedJob) -> bool:
         fault = self._unreadable.get(data_words(job.words))
         if fault is not None:
-            refuse(self.sweep.place(job), DataError(f"not tried again after an earlier job of this sweep: {fault}"))
+            error = DataError(f"not tried again after an earlier job of this sweep: {fault}")
+            record_refusal(self.sweep.place(job), error)
         return fault is not None
 
 

@@ -29,7 +29,7 @@ from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.errors import ConfigError, DataError, Interrupted, LabError, check_extra
 from sliceformer_lab.runs.files import known_json, write_json
 from sliceformer_lab.runs.folder import LAST
-from sliceformer_lab.runs.job_state import OUTPUT, refuse
+from sliceformer_lab.runs.job_state import OUTPUT, record_refusal
 from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.runs.processes import is_first_process
 from sliceformer_lab.runs.sources import data_words
@@ -38,12 +38,12 @@ from sliceformer_lab.sweeps.queue import SLURM, Launcher, Queue, RunJob, print_t
 from sliceformer_lab.training.processes.signals import first_signal, signals_as_errors
 from sliceformer_lab.training.processes.slurm_tasks import joined_step
 
-FILES = ".slurm"  # in the folder of a sweep: what submitit writes, and NUMBERS
-NUMBERS = "jobs.json"  # the number in Slurm of each job
+SLURM_FOLDER = ".slurm"  # in the folder of a sweep: what submitit writes, and NUMBERS
+NUMBERS_FILE = "jobs.json"  # the number in Slurm of each job
 POLL_S = 5.0  # seconds between questions to Slurm
 MAX_SILENCE_S = 600.0  # seconds in which Slurm may give no answer, as while its controller is restarted
-BEFORE_END = 90  # seconds before the end of its time at which a job is signalled
-TIME_IS_UP = signal.SIGUSR2  # that signal
+SIGNAL_BEFORE_END_S = 90  # seconds before the end of its time at which a job is signalled
+TIME_UP_SIGNAL = signal.SIGUSR2  # that signal
 MIN_JOB_MINUTES = 3  # minutes of a job: a start, some steps, and those seconds
 
 
@@ -70,15 +70,15 @@ class Slurm(Launcher):
         check_extra("launcher=slurm", "slurm", "submitit")
         if time < MIN_JOB_MINUTES:
             raise ConfigError(
-                f"launcher.time={time}: a job saves its place {BEFORE_END} s before the end of its time, so at least "
-                f"{MIN_JOB_MINUTES} minutes are needed"
+                f"launcher.time={time}: a job saves its place {SIGNAL_BEFORE_END_S} s before the end of its time, so "
+                f"at least {MIN_JOB_MINUTES} minutes are needed"
             )
         if shutil.which("sbatch") is None:
             raise ConfigError("launcher=slurm: this machine has no Slurm (no sbatch); log in to a node of a cluster")
         given = {"partition": partition, "gres": gres, "cpus_per_task": cpus, "mem": memory}
         self._parameters: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         self._parameters |= {"time": time, "nodes": nodes, "ntasks_per_node": tasks_per_node, "setup": list(setup)}
-        self._parameters |= {"array_parallelism": max_parallel, "signal_delay_s": BEFORE_END}
+        self._parameters |= {"array_parallelism": max_parallel, "signal_delay_s": SIGNAL_BEFORE_END_S}
         self._parameters |= {"job_name": "sliceformer", "srun_args": ["--kill-on-bad-exit=1"]}
         self._options = dict(options or {})
         self._wait, self.places = wait, max_parallel
@@ -86,8 +86,8 @@ class Slurm(Launcher):
     def run(self, queue: Queue) -> bool:
         """Queues what is left to do in Slurm and waits until nothing of it is left there. A signal ends the waiting."""
         folder = queue.sweep.folder
-        (folder / FILES).mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / FILES / ".lock"):
+        (folder / SLURM_FOLDER).mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / SLURM_FOLDER / ".lock"):
             in_slurm = slurm_numbers(folder)
             if (known := slurm_states(folder)) is None:
                 raise LabError("launcher=slurm: Slurm does not answer (squeue failed); look at `sinfo`, then try again")
@@ -102,7 +102,7 @@ class Slurm(Launcher):
                 jobs.append(job)
             if jobs:
                 in_slurm |= self._submit_jobs(queue, jobs)
-                write_json(folder / FILES / NUMBERS, in_slurm)
+                write_json(folder / SLURM_FOLDER / NUMBERS_FILE, in_slurm)
         numbers = {job: in_slurm[job.name] for job in queue.sweep.jobs if job.name in in_slurm}
         print(f"{len(jobs)} jobs are queued in Slurm; `sweep status {folder}` shows how far they are", flush=True)  # noqa: T201
         if not self._wait:
@@ -119,7 +119,7 @@ class Slurm(Launcher):
         import submitit
         from submitit.core.utils import FailedJobError
 
-        executor = submitit.SlurmExecutor(folder=queue.sweep.folder / FILES)
+        executor = submitit.SlurmExecutor(folder=queue.sweep.folder / SLURM_FOLDER)
         try:
             extra = {"requeue": True, **self._options, "comment": comment_of(queue.sweep.folder)}
             executor.update_parameters(**self._parameters, additional_parameters=extra)
@@ -155,7 +155,7 @@ class ArrayTask:
                     self.run([*self.sweep.flags, *job.words])
         except Interrupted as error:
             print(f"this job was stopped: {error}", flush=True)  # noqa: T201
-            if first_signal() == TIME_IS_UP or error.exit_code == 128 + TIME_IS_UP:
+            if first_signal() == TIME_UP_SIGNAL or error.exit_code == 128 + TIME_UP_SIGNAL:
                 _queue_again(folder, began)
             raise SystemExit(error.exit_code) from error
         except LabError as error:
@@ -165,7 +165,7 @@ class ArrayTask:
 
 def slurm_numbers(sweep: Path) -> dict[str, str]:
     """The number in Slurm of each job of a sweep that was queued there."""
-    return {name: str(number) for name, number in known_json(sweep / FILES / NUMBERS).items()}
+    return {name: str(number) for name, number in known_json(sweep / SLURM_FOLDER / NUMBERS_FILE).items()}
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def _prepare_data(queue: Queue, job: PlannedJob) -> bool:
     try:
         build_data(check_config(compose_job([*job.words, "hydra.run.dir=unused"]))).prepare_data()
     except DataError as error:
-        refuse(queue.sweep.place(job), error)
+        record_refusal(queue.sweep.place(job), error)
         queue.note_end(job)
         return False
     except Exception:  # of a configuration that cannot work: the job itself reports it

@@ -19,7 +19,7 @@ from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.measures.simple_models import SimpleModel
 from sliceformer_lab.training.optim import OptimOptions
 from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
-from sliceformer_lab.training.results.predicted import Names, PredictedSplits, Row, ScoredSplit
+from sliceformer_lab.training.results.predicted import Names, PredictedSplits, ScoredSplit, TableRow
 
 
 class TaskModule(LightningModule, ABC):
@@ -85,12 +85,12 @@ class TaskModule(LightningModule, ABC):
         del names
         return ()
 
-    def outcomes(self, outputs: Tensor, names: Names) -> list[Row]:
+    def outcomes(self, outputs: Tensor, names: Names) -> list[TableRow]:
         """What is predicted of each sample, by column, from saved outputs (n, ...)."""
         del outputs, names
         return []
 
-    def truths(self, targets: Tensor, names: Names) -> list[Row]:
+    def truths(self, targets: Tensor, names: Names) -> list[TableRow]:
         """The target of each sample, by column of predictions.csv; [] if there is no such table."""
         del targets, names
         return []
@@ -108,7 +108,7 @@ class TaskModule(LightningModule, ABC):
         del predictions, thresholds
         return {}
 
-    def at_input_size(self, outcome: Row, content: Content) -> Row:
+    def at_input_size(self, outcome: TableRow, content: Content) -> TableRow:
         """The outcome of a new input in the size of the input, such as a mask, from one in the size of the model."""
         del content
         return outcome
@@ -128,7 +128,7 @@ class TaskModule(LightningModule, ABC):
         del data, num_train
         return ()
 
-    def more_references(self, data: DataModule, predictions: PredictedSplits) -> list[Row]:
+    def more_references(self, data: DataModule, predictions: PredictedSplits) -> list[TableRow]:
         """Rows of further references, as `references` returns them, from data and gathered predictions."""
         del data, predictions
         return []

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from tuned_page import tuned_results
 from vit_page import vit_results
 
-from sliceformer_lab.commands.compare.sentences import p_value
+from sliceformer_lab.commands.compare.sentences import format_p
 from sliceformer_lab.commands.swap.swap_verdict import format_points
 from sliceformer_lab.measures.drawing import Chart, Look, legend_of, looks_of, save_chart
 from sliceformer_lab.measures.statistics import LEVEL, Estimate, estimate_crossed, holm
@@ -113,7 +113,7 @@ def _mean(lines: Lines, place: Place, key: str) -> str:
 
 
 def family_table(found: Sequence[tuple[str, str, Estimate, float]]) -> str:
-    rows = [[f"`{rival}`", name, format_points(one), p_value(p)] for rival, name, one, p in found]
+    rows = [[f"`{rival}`", name, format_points(one), format_p(p)] for rival, name, one, p in found]
     return markdown_table(["csp less", "layers", "points", "p (Holm)"], *rows)
 
 

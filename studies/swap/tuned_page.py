@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from intervals import correct, format_mean, mean_estimate
 
-from sliceformer_lab.commands.compare.sentences import p_value
+from sliceformer_lab.commands.compare.sentences import format_p
 from sliceformer_lab.commands.swap.swap_verdict import format_points
 from sliceformer_lab.measures.statistics import LEVEL, Estimate, estimate_crossed, holm
 from sliceformer_lab.runs.plain_text import markdown_table
@@ -27,7 +27,7 @@ def tuned_results(lines: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> s
     rivals = [row for row in ROWS if row != SUBJECT]
     less = {rival: _difference(scores, rival, tasks) for rival in rivals}
     p_values = dict(zip(rivals, holm([one.p() for one in less.values()]), strict=True))
-    comparisons = [[f"`{row}`", format_points(one), p_value(p_values[row])] for row, one in less.items()]
+    comparisons = [[f"`{row}`", format_points(one), format_p(p_values[row])] for row, one in less.items()]
     before = {
         (line["attention"], line["task"]): line["accuracy"]
         for line in lines

@@ -9,7 +9,7 @@ import numpy as np
 from intervals import format_mean
 from run_experiment import unpacked
 
-from sliceformer_lab.commands.compare.sentences import p_value
+from sliceformer_lab.commands.compare.sentences import format_p
 from sliceformer_lab.commands.swap.swap_verdict import format_points
 from sliceformer_lab.measures.statistics import LEVEL, estimate_crossed, holm
 from sliceformer_lab.runs.plain_text import markdown_table
@@ -40,7 +40,7 @@ def vit_results() -> str:
     less = {pair: estimate_crossed(tables[pair[0]] - tables[pair[1]]) for pair in VIT_FAMILY}
     p_values = dict(zip(less, holm([one.p() for one in less.values()]), strict=True))
     rows = [
-        [_arm_name(ours), _arm_name(theirs), format_points(one), p_value(p_values[ours, theirs])]
+        [_arm_name(ours), _arm_name(theirs), format_points(one), format_p(p_values[ours, theirs])]
         for (ours, theirs), one in less.items()
     ]
     accuracies = [

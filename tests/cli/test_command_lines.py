@@ -15,7 +15,7 @@ from support.other_process import run_python
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.data.images.small_images import Digits
 from sliceformer_lab.errors import DataError
-from sliceformer_lab.runs.tuned import BEST
+from sliceformer_lab.runs.tuned import BEST_FILE
 from sliceformer_lab.sweeps.queue import Launcher
 from sliceformer_lab.sweeps.serial_jobs import Serial
 
@@ -216,7 +216,7 @@ def refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
     (tmp_path / "table.csv").write_text("text,label\n")
     (tmp_path / "damaged").mkdir()
     for folder, text in {".": '{"attention": {"csp": {"words": []}}}', "damaged": "[1]"}.items():
-        (tmp_path / folder / BEST).write_text(text)
+        (tmp_path / folder / BEST_FILE).write_text(text)
 
     def no_data(self: Digits) -> None:
         raise AssertionError("data were read")

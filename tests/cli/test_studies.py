@@ -22,7 +22,7 @@ from sliceformer_lab.config.compose import CONF_DIR, compose_job, option_names, 
 from sliceformer_lab.errors import Interrupted, RunFolderError
 from sliceformer_lab.runs.collect import Collection, collect
 from sliceformer_lab.runs.folder import read_summary
-from sliceformer_lab.runs.papers import find, find_obstacles, recipe_rows
+from sliceformer_lab.runs.papers import find_obstacles, find_published, recipe_rows
 from sliceformer_lab.sweeps.plan import plan_sweep
 from sliceformer_lab.training.optim import OptimOptions
 
@@ -161,7 +161,7 @@ def test_a_small_run_ends_at_its_steps_and_records_what_it_was(tmp_path: Path) -
     protocol = summary["protocol"]
     assert (protocol["epochs"], protocol["steps"], protocol["num_val"], protocol["num_test"]) == (None, 5, 20, 20)
     assert (protocol["limit_train"], protocol["limit_val"], protocol["limit_test"]) == (64, 20, 20)
-    reasons = find_obstacles(summary, find(published))
+    reasons = find_obstacles(summary, find_published(published))
     assert reasons[0].startswith("scale=small: ") and "5 steps, the paper 100 epochs" in reasons
 
 

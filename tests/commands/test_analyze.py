@@ -38,7 +38,7 @@ from sliceformer_lab.measures.drawing import draw_chart
 from sliceformer_lab.measures.probe_record import FORMS, MEASURES, PLACES, ProbeRecord
 from sliceformer_lab.measures.residual import relative_residual
 from sliceformer_lab.runs.controls import controls
-from sliceformer_lab.runs.folder import CONFIG, IDENTITY, SUMMARY, read_checkpoint, read_summary
+from sliceformer_lab.runs.folder import CONFIG, IDENTITY_KEY, SUMMARY, read_checkpoint, read_summary
 from sliceformer_lab.training.saved.saved_run import load_run
 
 SAMPLES = 6
@@ -438,7 +438,7 @@ def test_a_run_of_another_split_is_not_measured_on_other_data_than_its_own(runs:
         change(tmp_path / "m1", file, text, text.replace("0", "7"))
     checkpoint = tmp_path / "m1" / "checkpoints" / "best.ckpt"
     content = read_checkpoint(checkpoint)
-    content[IDENTITY]["data.split_seed"] = 7
+    content[IDENTITY_KEY]["data.split_seed"] = 7
     torch.save(content, checkpoint)
 
     def measured() -> list[str]:

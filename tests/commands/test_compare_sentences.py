@@ -15,8 +15,8 @@ from sliceformer_lab.commands.compare import equal_time, steps
 from sliceformer_lab.commands.compare.compare_page import which_p
 from sliceformer_lab.commands.compare.compare_rows import ComparedRow
 from sliceformer_lab.commands.compare.equal_time import Times
-from sliceformer_lab.commands.compare.sentences import is_public, p_value
-from sliceformer_lab.commands.compare.verdicts import Pairs, outcomes
+from sliceformer_lab.commands.compare.sentences import format_p, is_public
+from sliceformer_lab.commands.compare.verdicts import Pairs, judge_rows
 from sliceformer_lab.commands.map import map_runs
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.errors import NoVerdictError
@@ -103,7 +103,7 @@ def test_the_order_before_and_after_tuning_is_that_of_rows_with_a_trial_that_fin
     ],
 )
 def test_a_p_value_below_five_percent_looks_below_it(p: float | None, text: str) -> None:
-    assert p_value(p) == text
+    assert format_p(p) == text
 
 
 def test_a_page_without_a_test_score_counts_no_evaluations(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_tasks_with_one_public_test_set_are_said_to_reuse_it() -> None:
 def test_the_page_says_of_which_test_its_p_is(count: int, is_larger: bool) -> None:
     scores = np.random.default_rng(0).normal(0.1, 0.05, (count, 20))
     differences = dict(enumerate(scores.mean(axis=1).tolist()))
-    found = outcomes({"identity": {"own": Pairs(differences, estimate_crossed(scores))}})
+    found = judge_rows({"identity": {"own": Pairs(differences, estimate_crossed(scores))}})
     assert ("*p* is the larger one" in which_p(found)) == is_larger
     assert ("*p* is of the same Student's test." in which_p(found)) != is_larger
 

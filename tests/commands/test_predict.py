@@ -23,7 +23,7 @@ from sliceformer_lab.data.spec import Example
 from sliceformer_lab.errors import DataError, LabError, RunFolderError
 from sliceformer_lab.runs.files import whole_file
 from sliceformer_lab.runs.plain_text import csv_cell
-from sliceformer_lab.training.results.predicted import Row
+from sliceformer_lab.training.results.predicted import TableRow
 from sliceformer_lab.training.results.prediction_table import PREPROCESSING, write_table
 from sliceformer_lab.training.saved.saved_run import Run, load_run
 
@@ -380,7 +380,7 @@ def test_formulas_are_not_executed_by_a_spreadsheet(tmp_path: Path) -> None:
     safe = ['\'=HYPERLINK("x")', "'+1+1", "'@sum", "-2", "'-x", "'\t=1", "plain", "", "-1e5"]
     assert [csv_cell(text) for text in texts] == safe
     assert csv_cell(-0.5) == -0.5
-    rows: list[Row] = [{"text": text, "=value": -0.5} for text in texts]
+    rows: list[TableRow] = [{"text": text, "=value": -0.5} for text in texts]
     write_table(tmp_path / "t.csv", ["text", "=value"], rows)
     with (tmp_path / "t.csv").open(newline="", encoding="utf-8") as file:
         assert list(csv.reader(file)) == [["text", "'=value"], *([text, "-0.5"] for text in safe)]

@@ -26,7 +26,7 @@ from sliceformer_lab.config.sweep_size import split_jobs
 from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import SUMMARY, lock_folder
-from sliceformer_lab.runs.papers import find, published_results
+from sliceformer_lab.runs.papers import find_published, published_results
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep, write_sweep
 
 GOOD = (0.90, 0.91, 0.92, 0.93, 0.94, 0.95)
@@ -417,7 +417,7 @@ def test_papers_that_differ_give_a_range_with_its_sources(tmp_path: Path) -> Non
         if (other.task, other.attention, other.variant, other.metric) == ("lra_listops", "mha", "", "test/accuracy")
     ]
     assert len(printed) > 1
-    assert line.published.results[0] is find(cell)
+    assert line.published.results[0] is find_published(cell)
     assert line.published.span == pytest.approx((min(printed), max(printed)))
     assert "36.37 in sliceformer table2" in text(tmp_path)
 

@@ -12,7 +12,7 @@ from sliceformer_lab.commands.tune.command import COMMAND
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.runs.names import comparison_folder, map_folder
-from sliceformer_lab.runs.tuned import BEST, with_tuned
+from sliceformer_lab.runs.tuned import BEST_FILE, with_tuned
 
 
 def words_of(*given: str) -> tuple[list[str], list[str]]:
@@ -58,7 +58,7 @@ def test_options_of_an_attention_belong_to_the_runs() -> None:
     ],
 )
 def test_a_hostile_file_of_best_values_sets_nothing_else(tmp_path: Path, hostile: str) -> None:
-    (tmp_path / BEST).write_text(json.dumps({"attention": {"csp": {"words": ["optim.lr=0.1", hostile]}}}))
+    (tmp_path / BEST_FILE).write_text(json.dumps({"attention": {"csp": {"words": ["optim.lr=0.1", hostile]}}}))
     with pytest.raises(ConfigError, match=r"may only set options of optim, and encoder\.dropout, not "):
         with_tuned([f"optim=tuned:{tmp_path}/csp"])
 
@@ -76,7 +76,7 @@ def test_the_same_options_have_the_same_folder_wherever_the_data_are() -> None:
 
 def test_tuned_options_stand_for_their_words_with_the_data_that_they_were_tuned_on(tmp_path: Path) -> None:
     best = {"attention": {"csp": {"words": ["optim=fast", "optim.lr=0.01", "encoder.dropout=0.1"]}}}
-    (tmp_path / BEST).write_text(json.dumps(best | {"tuned_on": "digits/0a1b"}))
+    (tmp_path / BEST_FILE).write_text(json.dumps(best | {"tuned_on": "digits/0a1b"}))
     words = with_tuned(["seed=1", f"optim=tuned:{tmp_path}/csp", "optim.epochs=2"])
     tuned = ["optim=fast", "optim.lr=0.01", "encoder.dropout=0.1", "tuned_on=digits/0a1b"]
     assert words == ["seed=1", *tuned, "optim.epochs=2"]
@@ -85,6 +85,6 @@ def test_tuned_options_stand_for_their_words_with_the_data_that_they_were_tuned_
 
 @pytest.mark.parametrize("data", [{}, {"tuned_on": "digits/0a seed=1"}, {"tuned_on": None}])
 def test_tuned_options_without_their_data_are_refused(tmp_path: Path, data: dict[str, str | None]) -> None:
-    (tmp_path / BEST).write_text(json.dumps({"attention": {"csp": {"words": ["optim.lr=0.01"]}}} | data))
+    (tmp_path / BEST_FILE).write_text(json.dumps({"attention": {"csp": {"words": ["optim.lr=0.01"]}}} | data))
     with pytest.raises(ConfigError, match=r"best.json does not name its data; give the command of this tune again"):
         with_tuned([f"optim=tuned:{tmp_path}/csp"])

@@ -21,7 +21,7 @@ from sliceformer_lab.commands.compare.search import (
     lead_of,
     sides_to_grow,
 )
-from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, outcomes
+from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, judge_rows
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.measures.statistics import estimate_crossed, estimate_over_seeds, holm
 from sliceformer_lab.training.timing import StepTime
@@ -39,7 +39,7 @@ def pairs(values: Sequence[float], margin: float | None = 0.005, validation: Seq
 
 def single(*values: Sequence[float]) -> list[Outcome]:
     """The outcomes of rows with one axis."""
-    return outcomes({f"row{place}": {"params": pairs(one)} for place, one in enumerate(values)})
+    return judge_rows({f"row{place}": {"params": pairs(one)} for place, one in enumerate(values)})
 
 
 def negative(values: Sequence[float]) -> list[float]:
@@ -50,7 +50,7 @@ def test_p_values_are_student_s_stepped_down_over_the_compared_rows() -> None:
     generator = np.random.default_rng(0)
     rows = {name: generator.normal(shift, 0.01, 8) for name, shift in zip("abc", (0.03, 0.01, 0), strict=True)}
     family = {name: {"params": pairs(values.tolist())} for name, values in rows.items()}
-    found = outcomes({**family, "d": {"all": Pairs({}, None, obstacle="it did not learn")}})
+    found = judge_rows({**family, "d": {"all": Pairs({}, None, obstacle="it did not learn")}})
     raw = [stats.ttest_1samp(values, 0).pvalue for values in rows.values()]
     assert [one.findings["params"].p for one in found[:3]] == pytest.approx(raw)
     assert [one.holm_p for one in found[:3]] == pytest.approx(holm(raw))  # three tests: the fourth row is not compared
@@ -71,18 +71,18 @@ def test_a_verdict_that_a_rate_beyond_the_edge_could_undo_is_withheld() -> None:
         "worse",
     ]
     clear, lost = {"c": {"params": pairs(CLEAR)}}, {"l": {"params": pairs(negative(CLEAR))}}
-    (held,) = outcomes(clear, at_edge=["c"])
+    (held,) = judge_rows(clear, at_edge=["c"])
     assert (held.verdict, held.would_be) == ("withheld", "better")
-    assert outcomes(clear, subject_at_edge=True)[0].verdict == "better"
-    assert outcomes(lost, subject_at_edge=True)[0].would_be == "worse"
+    assert judge_rows(clear, subject_at_edge=True)[0].verdict == "better"
+    assert judge_rows(lost, subject_at_edge=True)[0].would_be == "worse"
     equal = {"e": {"params": pairs(SMALL)}}
-    for at_edge in (outcomes(equal, at_edge=["e"]), outcomes(equal, subject_at_edge=True)):
+    for at_edge in (judge_rows(equal, at_edge=["e"]), judge_rows(equal, subject_at_edge=True)):
         assert (at_edge[0].verdict, at_edge[0].would_be) == ("withheld", "equivalent")
-    assert outcomes({"s": {"params": pairs(SMALL, margin=None)}})[0].verdict == "undecided"
+    assert judge_rows({"s": {"params": pairs(SMALL, margin=None)}})[0].verdict == "undecided"
 
 
 def test_a_verdict_holds_on_every_axis_or_names_the_axis_that_it_holds_on() -> None:
-    both, one, opposed = outcomes(
+    both, one, opposed = judge_rows(
         {
             "both": {"params": pairs(CLEAR), "time": pairs(CLEAR)},
             "one": {"params": pairs(WIDE), "time": pairs(CLEAR)},
@@ -92,15 +92,17 @@ def test_a_verdict_holds_on_every_axis_or_names_the_axis_that_it_holds_on() -> N
     assert both.verdict == "better" and both.holm_p == pytest.approx(3 * stats.ttest_1samp(CLEAR, 0).pvalue)
     assert (one.verdict, one.only_on) == ("undecided", ("time",))
     assert opposed.verdict == "undecided" and opposed.holm_p == 1.0
-    (at_edge,) = outcomes({"one": {"params": pairs(WIDE), "time": pairs(CLEAR)}}, at_edge=["one"])
+    (at_edge,) = judge_rows({"one": {"params": pairs(WIDE), "time": pairs(CLEAR)}}, at_edge=["one"])
     assert (at_edge.verdict, at_edge.only_on) == ("undecided", ())
     cannot = {"params": Pairs({}, None, obstacle="no width fits"), "time": pairs(CLEAR)}
-    (found,) = outcomes({"cannot": cannot})
+    (found,) = judge_rows({"cannot": cannot})
     assert (found.verdict, found.only_on, found.reason) == ("undecided", ("time",), "no width fits")
 
 
 def test_a_difference_on_validation_that_excludes_the_one_on_the_test_set_is_named() -> None:
-    near, far = (outcomes({"c": {"params": pairs(WIDE, validation=other)}})[0] for other in (SMALL, [0.3, 0.31, 0.32]))
+    near, far = (
+        judge_rows({"c": {"params": pairs(WIDE, validation=other)}})[0] for other in (SMALL, [0.3, 0.31, 0.32])
+    )
     assert not near.depends_on_split and far.depends_on_split
 
 
@@ -112,7 +114,7 @@ def test_a_family_without_differences_is_called_wrongly_in_at_most_one_of_twenty
         tables = 0.02 * draw(size=(rows, seeds, 1)) + 0.3 * draw(size=(rows, 1, examples))
         tables = tables + draw(size=(rows, seeds, examples))
         estimates = [estimate_crossed(one) for one in tables]
-        family = outcomes({str(n): {"own": Pairs({0: 0.0}, e)} for n, e in enumerate(estimates)})
+        family = judge_rows({str(n): {"own": Pairs({0: 0.0}, e)} for n, e in enumerate(estimates)})
         wrong += any(one.verdict in ("better", "worse") for one in family)
         promised.append(family[0].findings["own"].smallest)
     shift = float(np.mean(promised))

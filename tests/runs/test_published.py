@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sliceformer_lab.runs.papers import compare, find, find_obstacles, protocols, published_results
+from sliceformer_lab.runs.papers import compare_published, find_obstacles, find_published, protocols, published_results
 
 CELL = {"paper": "csp", "table": "table3", "task": "cifar10", "attention": "csp", "metric": "test/accuracy"}
 PROTOCOL = {"data": "CIFAR-10", "official": True, "num_train": 50_000, "selection": "best_test", "epochs": 100}
@@ -20,29 +20,30 @@ SUMMARY = {
 
 
 def test_a_cell_is_found_and_a_percentage_becomes_a_fraction() -> None:
-    result = find(CELL)
+    result = find_published(CELL)
     assert result.printed == "84.81"
     assert result.value == pytest.approx(0.8481)
-    assert find({**CELL, "variant": None}) is find({**CELL, "variant": ""}) is result
+    assert find_published({**CELL, "variant": None}) is find_published({**CELL, "variant": ""}) is result
 
 
 def test_other_units_stay_as_they_are() -> None:
     peptides = {**CELL, "paper": "samsa", "table": "table3", "task": "peptides_func", "attention": "samsa"}
-    result = find({**peptides, "variant": "hard", "metric": "test/average_precision_samsa"})
+    result = find_published({**peptides, "variant": "hard", "metric": "test/average_precision_samsa"})
     assert result.value == pytest.approx(0.7221)
-    assert find({**CELL, "metric": "params_millions"}).value == pytest.approx(6.38)
+    assert find_published({**CELL, "metric": "params_millions"}).value == pytest.approx(6.38)
 
 
 def test_a_failure_in_the_paper_has_no_value() -> None:
-    failed = find({**CELL, "paper": "sliceformer", "table": "table2", "task": "lra_pathx", "attention": "mha"})
+    cell = {**CELL, "paper": "sliceformer", "table": "table2", "task": "lra_pathx", "attention": "mha"}
+    failed = find_published(cell)
     assert (failed.printed, failed.value) == ("FAIL", None)
 
 
 def test_a_wrong_cell_names_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"no paper prints .*table9.*nearest cell is \[csp, table3, cifar10, csp"):
-        find({**CELL, "table": "table9"})
+        find_published({**CELL, "table": "table9"})
     with pytest.raises(ValueError, match="no such key epochs"):
-        find({**CELL, "epochs": 100})
+        find_published({**CELL, "epochs": 100})
 
 
 def test_no_two_rows_share_a_cell_and_every_value_reads() -> None:
@@ -72,17 +73,18 @@ def arena(**changes: Any) -> dict[str, Any]:
 
 
 def test_runs_counted_in_steps_are_compared_by_the_steps_of_their_row_and_by_length() -> None:
-    assert str(compare(arena())).endswith("equal protocol")
-    assert str(compare(arena(steps=35_000))).endswith("35000 steps, the paper 46800")
-    assert str(compare(arena(steps=None, epochs=200))).endswith("200 epochs, the paper 46800 steps")
-    assert str(compare(arena(sequence_length=512))).endswith("sequences of 512 tokens, the paper 1024")
+    assert str(compare_published(arena())).endswith("equal protocol")
+    assert str(compare_published(arena(steps=35_000))).endswith("35000 steps, the paper 46800")
+    assert str(compare_published(arena(steps=None, epochs=200))).endswith("200 epochs, the paper 46800 steps")
+    assert str(compare_published(arena(sequence_length=512))).endswith("sequences of 512 tokens, the paper 1024")
     softmax = arena(steps=35_000) | {"published": LRA_IMAGE | {"attention": "mha"}}
-    assert str(compare(softmax)).endswith("equal protocol")
+    assert str(compare_published(softmax)).endswith("equal protocol")
 
 
 def test_an_equal_protocol_is_compared_also_where_the_best_test_epoch_gives_the_metric_its_name() -> None:
-    assert compare(SUMMARY) == "test/accuracy: ours 0.8462, published 0.8481 (csp table3), equal protocol"
-    assert compare(SUMMARY | {"metrics": {"test/accuracy_best_test_epoch": 0.8462}}) == compare(SUMMARY)
+    line = "test/accuracy: ours 0.8462, published 0.8481 (csp table3), equal protocol"
+    by_best_epoch = SUMMARY | {"metrics": {"test/accuracy_best_test_epoch": 0.8462}}
+    assert compare_published(SUMMARY) == compare_published(by_best_epoch) == line
 
 
 @pytest.mark.parametrize(
@@ -97,7 +99,7 @@ def test_an_equal_protocol_is_compared_also_where_the_best_test_epoch_gives_the_
     ],
 )
 def test_a_different_protocol_is_said_not_to_compare(changes: dict[str, Any], reason: str) -> None:
-    line = compare(SUMMARY | {"protocol": PROTOCOL | changes})
+    line = compare_published(SUMMARY | {"protocol": PROTOCOL | changes})
     assert line.startswith("test/accuracy: ours 0.8462, published 0.8481 (csp table3), not comparable: ")
     assert reason in line
     assert ";" not in line  # nothing else differs
@@ -116,17 +118,17 @@ def test_samsa_s_numbers_of_peptides_carry_their_reasons_and_stand_beside_no_num
 
 
 def test_a_model_of_another_size_does_not_compare() -> None:
-    assert find_obstacles(SUMMARY | {"parameters": 500_000}, find(CELL)) == [
+    assert find_obstacles(SUMMARY | {"parameters": 500_000}, find_published(CELL)) == [
         "500000 parameters, the paper 6.38 million"
     ]
     rounded = SUMMARY | {"parameters": 6_377_994 + 512 * 2}
-    assert find_obstacles(rounded, find(CELL)) == []
+    assert find_obstacles(rounded, find_published(CELL)) == []
 
 
 def test_what_a_summary_does_not_say_counts_as_unequal() -> None:
-    line = compare({"published": CELL})
+    line = compare_published({"published": CELL})
     assert line.startswith("test/accuracy: ours unknown")
     assert line.count(";") == 5
     unknown = {**CELL, "paper": "sliceformer", "table": "table2", "task": "lra_pathx", "attention": "mha"}
-    assert "not known here" in str(compare({"published": unknown}))
-    assert compare({"published": None, "metrics": {}}) is compare({}) is None, "without a cell"
+    assert "not known here" in str(compare_published({"published": unknown}))
+    assert compare_published({"published": None, "metrics": {}}) is compare_published({}) is None, "without a cell"

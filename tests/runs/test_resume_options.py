@@ -14,7 +14,7 @@ from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.folder import write_config
 from sliceformer_lab.runs.names import register_resolvers
-from sliceformer_lab.runs.resume import resumed_config, what_differs
+from sliceformer_lab.runs.resume import list_differences, resumed_config
 from sliceformer_lab.runs.sweep import resume_word
 
 RUN = ("task=digits", "attention=mha", "callbacks=minimal", "hydra.run.dir=unused")
@@ -87,8 +87,8 @@ def test_callbacks_that_only_look_on_may_change(tmp_path: Path) -> None:
 def test_a_restart_differs_in_options_that_change_a_result_only() -> None:
     register_resolvers()
     one = compose_job(RUN)
-    assert what_differs(one, compose_job([*RUN, "trainer.benchmark=true", "logger=wandb", "pictures=false"])) == []
-    assert what_differs(one, compose_job([*RUN, "callbacks=ema", "trainer.overfit_batches=2"])) == [
+    assert list_differences(one, compose_job([*RUN, "trainer.benchmark=true", "logger=wandb", "pictures=false"])) == []
+    assert list_differences(one, compose_job([*RUN, "callbacks=ema", "trainer.overfit_batches=2"])) == [
         "callbacks",
         "trainer",
     ]

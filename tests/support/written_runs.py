@@ -8,7 +8,7 @@ from support.run_folders import write_run
 
 from sliceformer_lab.errors import DivergedError, Interrupted
 from sliceformer_lab.runs.folder import CONFIG
-from sliceformer_lab.runs.job_state import JOB, refuse
+from sliceformer_lab.runs.job_state import JOB, record_refusal
 from sliceformer_lab.runs.sweep import override_key
 from sliceformer_lab.sweeps.queue import Launcher, Queue
 
@@ -40,10 +40,10 @@ class WrittenRuns(Launcher):
             words = {override_key(word): word.partition("=")[2] for word in job.words}
             value = self._accuracy(words)
             if value is None:
-                refuse(queue.sweep.place(job), DivergedError("the training loss became nan"))
+                record_refusal(queue.sweep.place(job), DivergedError("the training loss became nan"))
                 continue
             if value == -2:
-                refuse(queue.sweep.place(job), Interrupted("stopped by SIGTERM", 15))
+                record_refusal(queue.sweep.place(job), Interrupted("stopped by SIGTERM", 15))
                 continue
             if value == -1:
                 (queue.sweep.place(job) / CONFIG).parent.mkdir(parents=True, exist_ok=True)

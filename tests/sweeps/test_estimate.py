@@ -15,7 +15,7 @@ from support.runs import SMALL
 from sliceformer_lab.cli.run_sweep import measure_job
 from sliceformer_lab.runs.names import register_resolvers
 from sliceformer_lab.runs.sweep import PlannedJob
-from sliceformer_lab.sweeps.estimate import estimate
+from sliceformer_lab.sweeps.estimate import estimate_sweep
 from sliceformer_lab.sweeps.preview import preview
 from sliceformer_lab.sweeps.serial_jobs import Serial
 
@@ -42,7 +42,7 @@ def test_finished_runs_of_the_same_kind_say_what_a_job_costs(tmp_path: Path) -> 
     write_finished(tmp_path / "c", "attention=csp", 1, status="failed")
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "summary.json").write_text("[")
-    (line,) = estimate(jobs("attention=csp seed=0", "attention=csp seed=1"), tmp_path, 2, no_measure, ())
+    (line,) = estimate_sweep(jobs("attention=csp seed=0", "attention=csp seed=1"), tmp_path, 2, no_measure, ())
     assert line.startswith("  about 12 min and 0.1 GB of ") and line.endswith("(1 kinds of jobs from finished runs)")
 
 
@@ -50,7 +50,7 @@ def test_finished_runs_of_the_same_kind_say_what_a_job_costs(tmp_path: Path) -> 
 def test_kinds_without_a_finished_run_are_measured_in_a_process_of_their_own(tmp_path: Path) -> None:
     write_finished(tmp_path / "a", "attention=csp", 200)
     wanted = jobs("attention=csp", "attention=mha", "attention=mha seed=1", "attention=broken")
-    (line,) = estimate(wanted, tmp_path, 1, fake_measure, ())
+    (line,) = estimate_sweep(wanted, tmp_path, 1, fake_measure, ())
     assert line.startswith("  at least 9 min")  # 200 + 100 + 100 and their mean for the broken one
     assert "1 kinds of jobs from finished runs; 1 from a few steps, without start, validation and references; " in line
     assert "1 kinds are not known" in line
@@ -63,9 +63,9 @@ def fake_measure(words: Sequence[str]) -> tuple[float, int]:
 
 
 def test_few_jobs_and_other_machines_are_not_measured(tmp_path: Path) -> None:
-    assert estimate(jobs("attention=csp"), tmp_path, 1, no_measure, ()) == []
-    assert estimate(jobs(*["attention=csp"] * 9), tmp_path / "not_there", 1, None, ()) == []
-    assert estimate([], tmp_path, 1, no_measure, ()) == []
+    assert estimate_sweep(jobs("attention=csp"), tmp_path, 1, no_measure, ()) == []
+    assert estimate_sweep(jobs(*["attention=csp"] * 9), tmp_path / "not_there", 1, None, ()) == []
+    assert estimate_sweep([], tmp_path, 1, no_measure, ()) == []
 
 
 def test_a_few_steps_say_how_long_all_steps_take() -> None:
@@ -80,7 +80,7 @@ def test_a_sweep_is_announced_before_its_jobs_are_measured(tmp_path: Path, monke
     def measured(*_: object) -> list[str]:
         raise AssertionError("measured")
 
-    monkeypatch.setattr("sliceformer_lab.sweeps.preview.estimate", measured)
+    monkeypatch.setattr("sliceformer_lab.sweeps.preview.estimate_sweep", measured)
     sweep = sweep_of(tmp_path / "sweep", "seed=0", "seed=1")
     own = {"study": None, "scale": "full", "skipped": {}, "outputs": tmp_path, "modules": ()}
     plan: Any = SimpleNamespace(folder=sweep.folder, jobs=sweep.jobs, **own)

@@ -14,7 +14,7 @@ from support.run_folders import write_run
 from sliceformer_lab.errors import DataError, LabError
 from sliceformer_lab.runs.files import digest_of
 from sliceformer_lab.runs.folder import lock_folder
-from sliceformer_lab.runs.job_state import JOB, claim, state_of, try_again
+from sliceformer_lab.runs.job_state import JOB, allow_retry, claim_job, state_of
 from sliceformer_lab.runs.sweep import Sweep, read_sweep, write_sweep
 from sliceformer_lab.sweeps.queue import CANCELLED, Queue
 from sliceformer_lab.sweeps.serial_jobs import Serial
@@ -44,7 +44,7 @@ def test_a_failed_job_runs_again_when_it_is_asked_to(tmp_path: Path) -> None:
     place = sweep.place(sweep.jobs[0])
     Serial().run(Queue(sweep, run_fake))
     assert state_of(place).error == "it failed"
-    try_again(place)
+    allow_retry(place)
     assert state_of(place).status == "planned"
     Serial().run(Queue(sweep, run_fake))
     state = state_of(place)
@@ -116,7 +116,7 @@ def test_a_cancelled_sweep_is_only_cancelled_for_those_that_had_begun(tmp_path: 
 
 
 def test_an_error_before_a_run_exists_is_recorded_in_one_file(tmp_path: Path) -> None:
-    with pytest.raises(LabError), claim(tmp_path / "job", "serial") as needed:
+    with pytest.raises(LabError), claim_job(tmp_path / "job", "serial") as needed:
         assert needed
         raise LabError("no such thing")
     record = json.loads((tmp_path / "job" / JOB).read_text())

@@ -11,7 +11,7 @@ from support.fake_jobs import sweep_of
 from sliceformer_lab import errors
 from sliceformer_lab.errors import ConfigError, Interrupted
 from sliceformer_lab.sweeps import slurm_array
-from sliceformer_lab.sweeps.slurm_array import TIME_IS_UP, ArrayTask, Slurm, comment_of, slurm_numbers, slurm_states
+from sliceformer_lab.sweeps.slurm_array import TIME_UP_SIGNAL, ArrayTask, Slurm, comment_of, slurm_numbers, slurm_states
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +60,7 @@ def test_a_job_whose_time_is_up_is_queued_again_only_if_it_saved_a_place(
     def stop(words: list[str]) -> None:
         if saves:
             last.write_text("a place")
-        raise Interrupted("its time is up", TIME_IS_UP)
+        raise Interrupted("its time is up", TIME_UP_SIGNAL)
 
     asked = []
     monkeypatch.setattr(slurm_array.subprocess, "run", lambda words, **_: asked.append(words))

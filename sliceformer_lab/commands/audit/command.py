@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sliceformer_lab.commands.compare.command_words import REFUSED, comparison_command
+from sliceformer_lab.commands.compare.command_words import REFUSED_KEYS, comparison_command
 
 COMMAND = comparison_command(
     "audit",
@@ -19,5 +19,5 @@ COMMAND = comparison_command(
         "audit.json": "what was declared before the first run",
         "runs/*": "the run folders",
     },
-    refused=REFUSED | {"budget": "the audit sets it; choose by axes=params,time"},
+    refused=REFUSED_KEYS | {"budget": "the audit sets it; choose by axes=params,time"},
 )

@@ -14,12 +14,12 @@ from sliceformer_lab.commands.compare.compare_options import VARIANTS, CompareOp
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.runs.sweep import override_key
 
-WHEN = {
+USE_OF_COMMANDS = {
     "tune": "you want the best learning rate of each attention, and a first comparison at it",
     "audit": "you want a verdict: does one attention do more than controls of equal size and equal time",
     "map": "you want to know what each attention can do: count, look up, carry, sort",
 }
-REFUSED = {
+REFUSED_KEYS = {
     "study": "a comparison is a sweep of its own; give its task or recipe",
     "resume": "each run is new; leave it out",
     "mode": "each run is new; leave it out",
@@ -27,7 +27,7 @@ REFUSED = {
     "seed": "a comparison has tuning_seeds=[...], and reporting seeds from 100 on; give seeds=N",
     "optim.lr": "it is chosen for each row; give rates=[...]",
 }
-LISTS = ("against", "axes", "rates", "tuning_seeds")
+LIST_KEYS = ("against", "axes", "rates", "tuning_seeds")
 
 
 def comparison_command(
@@ -48,7 +48,7 @@ def comparison_command(
         word=word,
         summary=summary,
         examples=examples,
-        sections=lambda: {"When to use which": WHEN, "Written to FOLDER": files},
+        sections=lambda: {"When to use which": USE_OF_COMMANDS, "Written to FOLDER": files},
         job=job,
         own_words=lambda words: words_of_comparison(words, word, refused),
     )
@@ -68,4 +68,4 @@ def words_of_comparison(words: Sequence[str], command: str, refused: Mapping[str
             raise ConfigError(f"{word}: one attention is audited; name the others by against=")
         renamed += [f"subject={subject}"] if is_subject else [word]
         renamed += [f"against=[{others}]"] if is_subject and (others or command == "tune") else []
-    return with_passed_words(renamed, command, {name: name for name in LISTS}, refused)
+    return with_passed_words(renamed, command, {name: name for name in LIST_KEYS}, refused)

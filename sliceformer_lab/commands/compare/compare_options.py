@@ -15,15 +15,15 @@ Axis = Literal["own", "params", "time"]
 Search = Literal["lr", "lr_wd", "recipe"]
 FIRST_SEED = 100  # of the reporting runs
 MIN_SEEDS, MIN_TUNING_SEEDS = 3, 2  # for an interval; for a choice whose uncertainty is known
-BASE = "mha"  # whose parameters and training time the rows get
+BASE_ROW = "mha"  # whose parameters and training time the rows get
 AXIS_NAMES = {"own": "the sizes given", "params": "equal parameters", "time": "equal time"}
-COMPULSORY = ("identity", "mean", "depthwise_conv", "random_permutation", BASE, "mha_rope")
-PARTS = {
+COMPULSORY_ROWS = ("identity", "mean", "depthwise_conv", "random_permutation", BASE_ROW, "mha_rope")
+ROWS_OF_PARTS = {
     "csp": ("csp_shift_only", "csp_sort_only"),  # without its sort, without its shift
     "samsa": ("samsa_random",),  # without its scores
 }
-INSTEAD = {"mean": ("pooling",)}  # rows that do as well
-POSITIONS = ("mha_rope", "mha_sincos2d")  # only the better one on validation is compared
+SUBSTITUTE_ROWS = {"mean": ("pooling",)}  # rows that do as well
+POSITION_ROWS = ("mha_rope", "mha_sincos2d")  # only the better one on validation is compared
 VARIANTS = {  # rows that are an attention with options of the model
     "mha_rope": ("attention=mha", "encoder.position=rope"),
     "mha_sincos2d": ("attention=mha", "encoder.position=sincos2d"),
@@ -89,7 +89,7 @@ class CompareOptions(SearchOptions):
         """The rows that the subject is compared with; by default all compulsory ones."""
         if self.against is not None:
             return self.against
-        return tuple(name for name in (*COMPULSORY, *PARTS.get(self.subject, ())) if name != self.subject)
+        return tuple(name for name in (*COMPULSORY_ROWS, *ROWS_OF_PARTS.get(self.subject, ())) if name != self.subject)
 
     @property
     def names(self) -> tuple[str, ...]:

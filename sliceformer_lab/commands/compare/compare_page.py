@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, BASE, repeat_command
+from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, BASE_ROW, repeat_command
 from sliceformer_lab.commands.compare.compare_tables import (
     Rows,
     as_records,
@@ -21,12 +21,12 @@ from sliceformer_lab.commands.compare.compare_tables import (
 from sliceformer_lab.commands.compare.draw import draw_differences, draw_learning_rates
 from sliceformer_lab.commands.compare.results import Comparison
 from sliceformer_lab.commands.compare.sentences import (
-    amount,
     missing_rows,
     order_note,
-    unit,
+    unit_of,
     verdict_sentence,
     version_note,
+    with_unit,
 )
 from sliceformer_lab.commands.compare.verdicts import Outcome
 from sliceformer_lab.measures.statistics import MIN_CROSSED_SEEDS
@@ -156,8 +156,8 @@ def protocol(found: Comparison) -> Iterator[str]:
     if found.times is not None:
         yield (
             f"Equal time: {found.times.machine}; load {found.times.load:.1f} before. Rows have their own sizes and "
-            f"the steps that take as long as the {found.times.steps:,} of {BASE}, fixed before training, at most four "
-            "times and at least a quarter. The budget holds for this machine only."
+            f"the steps that take as long as the {found.times.steps:,} of {BASE_ROW}, fixed before training, at most "
+            "four times and at least a quarter. The budget holds for this machine only."
         )
 
 
@@ -175,8 +175,8 @@ def which_p(outcomes: Sequence[Outcome]) -> str:
 def _format_margin(found: Comparison) -> str:
     margin = found.margin
     if margin.share is not None:
-        return f"{margin.share:.0%} of the other row's {unit(found.metric)}"
-    return "none" if margin.amount is None else amount(margin.amount, found.metric)
+        return f"{margin.share:.0%} of the other row's {unit_of(found.metric)}"
+    return "none" if margin.amount is None else with_unit(margin.amount, found.metric)
 
 
 def page_notes(found: Comparison) -> list[str]:

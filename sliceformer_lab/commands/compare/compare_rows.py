@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sliceformer_lab.commands.compare.compare_options import BASE, FIRST_SEED, PARTS, VARIANTS, Axis, CompareOptions
-from sliceformer_lab.commands.compare.search import OTHERS, Point
+from sliceformer_lab.commands.compare.compare_options import (
+    BASE_ROW,
+    FIRST_SEED,
+    ROWS_OF_PARTS,
+    VARIANTS,
+    Axis,
+    CompareOptions,
+)
+from sliceformer_lab.commands.compare.search import OTHER_OPTIONS, Point
 from sliceformer_lab.config.checked import RunPlan, check_config
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.explain import job_config
@@ -19,14 +26,14 @@ from sliceformer_lab.runs.sweep import PlannedJob, override_key
 from sliceformer_lab.training.budget import model_cost, within_budget
 from sliceformer_lab.training.build import build_data, build_task
 
-OF_RUNS = ("pictures=false", "reference=null")
-OF_TRIALS = "score_test=false"
+RUN_WORDS = ("pictures=false", "reference=null")
+TRIAL_WORD = "score_test=false"
 RATE_OPTIONS = ("optim.lr", "optim.warmup_lr", "optim.min_lr")  # that every trial changes
 TIME_OPTIONS = (  # that equal time sets
     *("optim.steps", "optim.epochs", "optim.target_steps", "optim.max_steps"),
     *("optim.interval", "optim.val_every", "optim.warmup_steps", "optim.horizon"),
 )
-WIDTHS = ("encoder.mlp_dim", "attention.inner_mult", "encoder.dim")  # that `budget_by` may change, in this order
+WIDTH_OPTIONS = ("encoder.mlp_dim", "attention.inner_mult", "encoder.dim")  # that `budget_by` may change, in this order
 
 
 @dataclass(eq=False)
@@ -55,15 +62,15 @@ class ComparedRow:
     def free_options(self) -> tuple[str, ...]:
         """The options that the comparison chooses on validation, or measures."""
         options = self.options
-        free = [*RATE_OPTIONS, *((*OTHERS[options.search], "optim.warmup_steps") if options.trials else ())]
-        free += WIDTHS if "params" in options.axes else []
+        free = [*RATE_OPTIONS, *((*OTHER_OPTIONS[options.search], "optim.warmup_steps") if options.trials else ())]
+        free += WIDTH_OPTIONS if "params" in options.axes else []
         free += TIME_OPTIONS if "time" in options.axes else []
         return (*free, *(["data.split_seed"] if options.splits else []))
 
     def trial(self, point: Point, seed: int, sizes: Sequence[str] | None = None) -> PlannedJob:
         """A run that tries a point, with these sizes or those of the first axis; it does not score the test set."""
         sizes = self._size_words(self.options.axes[0]) if sizes is None else sizes
-        words = (*self.words, *sizes, OF_TRIALS, f"seed={seed}", *point.words(self.plan.plain["optim"]))
+        words = (*self.words, *sizes, TRIAL_WORD, f"seed={seed}", *point.words(self.plan.plain["optim"]))
         return self._build_job("trial", words, seed)
 
     def reporting(self, axis: Axis, point: Point | None, seed: int) -> PlannedJob:
@@ -85,7 +92,7 @@ class ComparedRow:
 def row_words(name: str, options: CompareOptions) -> tuple[str, ...]:
     """The overrides of the runs of a row. Options of the attention belong to the subject and its parts."""
     given = [word for word in options.words if _belongs_to_row(override_key(word), name, options.subject)]
-    return (*OF_RUNS, *given, *VARIANTS.get(name, (f"attention={name}",)))
+    return (*RUN_WORDS, *given, *VARIANTS.get(name, (f"attention={name}",)))
 
 
 def _belongs_to_row(key: str, name: str, subject: str) -> bool:
@@ -93,7 +100,7 @@ def _belongs_to_row(key: str, name: str, subject: str) -> bool:
     node, _, option = key.partition(".")
     if node != "attention" or name == subject:
         return True
-    if name not in PARTS.get(subject, ()):
+    if name not in ROWS_OF_PARTS.get(subject, ()):
         return False
     part, whole = load_option("attention", name), load_option("attention", subject)
     return option in part and part[option] == whole.get(option)
@@ -136,13 +143,13 @@ def checked_row(words: Sequence[str], seed: int) -> tuple[RunPlan, DataSpec]:
 
 def solve_ways(rows: Sequence[ComparedRow]) -> int:
     """Give each row its ways to the parameters of mha, and return these. Raises ConfigError if the subject has none."""
-    base, spec = checked_row(row_words(BASE, rows[0].options), rows[0].options.tuning_seeds[0])
+    base, spec = checked_row(row_words(BASE_ROW, rows[0].options), rows[0].options.tuning_seeds[0])
     for row in rows:
         ways: dict[tuple[str, ...], None] = {}
         failure: ConfigError | None = None
-        for width in WIDTHS:
+        for width in WIDTH_OPTIONS:
             try:
-                wanted = check_config({**row.plan.plain, "budget": f"params:{BASE}", "budget_by": width})
+                wanted = check_config({**row.plan.plain, "budget": f"params:{BASE_ROW}", "budget_by": width})
                 solved = within_budget(wanted, spec).plain
             except ConfigError as error:
                 failure = error

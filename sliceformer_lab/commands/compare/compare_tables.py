@@ -8,22 +8,23 @@ from statistics import fmean
 from rich.table import Table
 
 from sliceformer_lab.cli.console import table_console
-from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, BASE
+from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, BASE_ROW
 from sliceformer_lab.commands.compare.results import AxisResult, Comparison
 from sliceformer_lab.commands.compare.search import lead_of
-from sliceformer_lab.commands.compare.sentences import detectable, format_difference, number, p_value, unit
-from sliceformer_lab.commands.compare.verdicts import OPEN, Outcome
+from sliceformer_lab.commands.compare.sentences import format_difference, format_p, format_smallest, in_unit, unit_of
+from sliceformer_lab.commands.compare.verdicts import OPEN_VERDICTS, Outcome
 from sliceformer_lab.measures.metric_scale import factor_of, format_estimate, format_heading
 
-WIDTH = 160  # characters of printed tables in files and pipes
+TABLE_CHARACTERS = 160  # characters of printed tables in files and pipes
 
 Rows = list[list[str]]
 
 
 def verdict_table(found: Comparison) -> Rows:
     """A head, and for each declared comparison a row with its verdict, then one for each axis if there are several."""
-    head = ["against", "verdict", "Holm p", "at", f"test difference, {unit(found.metric)}", "p", "p on this test set"]
-    head += ["could have been found", "margin", f"validation difference, {unit(found.metric)}"]
+    unit = unit_of(found.metric)
+    head = ["against", "verdict", "Holm p", "at", f"test difference, {unit}", "p", "p on this test set"]
+    head += ["could have been found", "margin", f"validation difference, {unit}"]
     return [head, *(row for one in found.outcomes for row in _verdict_rows(one, found.metric))]
 
 
@@ -31,16 +32,16 @@ def _verdict_rows(one: Outcome, metric: str) -> Iterator[list[str]]:
     if one.verdict is None:
         yield [one.against, "no verdict", "", one.reason or "", "", "", "", "", "", ""]
     for place, (axis, finding) in enumerate(one.findings.items()):
-        verdict = one.verdict if one.verdict in OPEN else f"**{one.verdict}**"
-        first = [one.against, str(verdict), p_value(one.holm_p)] if place == 0 else ["", "", ""]
+        verdict = one.verdict if one.verdict in OPEN_VERDICTS else f"**{one.verdict}**"
+        first = [one.against, str(verdict), format_p(one.holm_p)] if place == 0 else ["", "", ""]
         seen = finding.on_validation
         validation = "–"
         if seen is not None:
             middle, half, factor = (seen.high + seen.low) / 2, (seen.high - seen.low) / 2, factor_of(metric)
             validation = format_estimate(middle, half, factor, signed=True)
-        tests = [p_value(finding.p), p_value(finding.sign_flip_p), detectable(finding, metric)]
+        tests = [format_p(finding.p), format_p(finding.sign_flip_p), format_smallest(finding, metric)]
         name = AXIS_NAMES[axis]
-        yield [*first, name, format_difference(finding, metric), *tests, number(finding.margin, metric), validation]
+        yield [*first, name, format_difference(finding, metric), *tests, in_unit(finding.margin, metric), validation]
 
 
 def row_table(found: Comparison, result: AxisResult) -> Rows:
@@ -55,19 +56,19 @@ def row_table(found: Comparison, result: AxisResult) -> Rows:
         best = found.tuning.chosen[name]
         words = " ".join(best.point.words(row.plan.plain["optim"])) if best else "every trial diverged"
         sizes = " ".join(row.axis_words.get("params", ()) if result.axis == "params" else ())
-        entry = [name, number(result.mean(name), metric), str(len(scores)), _format_parameters(found, result, name)]
+        entry = [name, in_unit(result.mean(name), metric), str(len(scores)), _format_parameters(found, result, name)]
         entry.append(f"{words} {sizes}".strip() if found.tuning.learned[name] else "did not learn")
         if untuned:
             own, lost = found.untuned_scores(row)
-            entry.append(number(fmean(own) if own else None, metric) + (f" ({lost} at chance)" if lost else ""))
+            entry.append(in_unit(fmean(own) if own else None, metric) + (f" ({lost} at chance)" if lost else ""))
         if times is not None:
             steps, is_cut = times.steps_of(name)
-            entry += [f"{times.ratio(name):.2f} of {BASE}", f"{steps:,}{' (limit)' if is_cut else ''}"]
+            entry += [f"{times.ratio(name):.2f} of {BASE_ROW}", f"{steps:,}{' (limit)' if is_cut else ''}"]
         rows.append(entry)
     for reference in found.references:
         score = (reference.get("metrics") or {}).get(metric)
         remark = reference.get("skipped", "without a network")
-        rows.append([reference["name"], number(score, metric), "", "", remark, *[""] * (len(head) - 5)])
+        rows.append([reference["name"], in_unit(score, metric), "", "", remark, *[""] * (len(head) - 5)])
     return [head, *rows]
 
 
@@ -93,7 +94,7 @@ def rate_table(found: Comparison) -> Rows:
             half, factor = lead.interval().high - lead.mean, factor_of(metric)
             ahead = f"{format_estimate(lead.mean, half, factor)} over seeds"
         runs = str(sum(len(trial.scores) for trial in trials))
-        rows.append([name, number(best.mean, metric), runs, ahead, "yes" if tuning.at_edge[name] else ""])
+        rows.append([name, in_unit(best.mean, metric), runs, ahead, "yes" if tuning.at_edge[name] else ""])
     return rows
 
 
@@ -102,7 +103,7 @@ def way_table(found: Comparison) -> Rows:
     metric = f"val/{found.goal.monitor}"
     rows = [["row", format_heading(f"{metric} of each way to equal parameters")]]
     for name, ways in found.way_scores.items():
-        rows.append([name, ", ".join(f"{way}: {number(score, metric)}" for way, score in ways.items())])
+        rows.append([name, ", ".join(f"{way}: {in_unit(score, metric)}" for way, score in ways.items())])
     return rows
 
 
@@ -114,7 +115,7 @@ def as_records(table: Rows) -> list[dict[str, str]]:
 
 def print_tables(tables: dict[str, Rows], lines: list[str]) -> None:
     """Print tables with their titles, then lines."""
-    console = table_console(WIDTH)
+    console = table_console(TABLE_CHARACTERS)
     for title, (head, *body) in tables.items():
         table = Table(*head, title=title, title_justify="left")
         for row in body:

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, Axis
 from sliceformer_lab.commands.compare.results import Comparison
-from sliceformer_lab.commands.compare.sentences import unit
+from sliceformer_lab.commands.compare.sentences import unit_of
 from sliceformer_lab.commands.compare.verdicts import Finding
 from sliceformer_lab.measures.drawing import Chart, Look, legend_of, looks_of, save_chart
 from sliceformer_lab.measures.metric_scale import factor_of, format_heading
@@ -33,7 +33,7 @@ def _describe_marks(found: Comparison) -> str:
     """What the axis and the marks mean."""
     subject = found.options.subject
     has_margin = any(one.margin for outcome in found.outcomes for one in outcome.findings.values())
-    points = ", points" if unit(found.metric) == "points" else ""
+    points = ", points" if unit_of(found.metric) == "points" else ""
     return (
         f"difference between {subject} and the row in test {found.goal.monitor}{points}\n"
         f"right of 0: {subject} is better; dot: mean; line: 95 % over seeds and examples; "

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter
 
-from sliceformer_lab.commands.compare.compare_options import BASE, CompareOptions
+from sliceformer_lab.commands.compare.compare_options import BASE_ROW, CompareOptions
 from sliceformer_lab.commands.compare.compare_rows import ComparedRow, checked_row, row_words
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.permute import available_backends
@@ -21,8 +21,8 @@ from sliceformer_lab.runs.processes import num_cores
 from sliceformer_lab.training.choices import device_of
 from sliceformer_lab.training.timing import BATCHES, StepTime, TimedTraining, time_in_turns
 
-MAX_SPREAD = 0.05  # interquartile range of the rounds, as a share of their median
-MIN_SHARE, MAX_SHARE = 0.25, 4.0  # of the steps of mha
+MAX_SPREAD_SHARE = 0.05  # interquartile range of the rounds, as a share of their median
+MIN_STEP_SHARE, MAX_STEP_SHARE = 0.25, 4.0  # of the steps of mha
 
 log = logging.getLogger(__name__)
 
@@ -40,13 +40,13 @@ class Times:
 
     def ratio(self, attention: str) -> float:
         """The time of a step relative to mha's."""
-        return self.rows[attention].median / self.rows[BASE].median
+        return self.rows[attention].median / self.rows[BASE_ROW].median
 
     def steps_of(self, attention: str) -> tuple[int, bool]:
         """The steps that take as long as the run of mha, and whether they were cut to a quarter or four times."""
         share = 1 / self.ratio(attention)
-        is_cut = not MIN_SHARE <= share <= MAX_SHARE
-        return max(1, round(self.steps * min(MAX_SHARE, max(MIN_SHARE, share)))), is_cut
+        is_cut = not MIN_STEP_SHARE <= share <= MAX_STEP_SHARE
+        return max(1, round(self.steps * min(MAX_STEP_SHARE, max(MIN_STEP_SHARE, share)))), is_cut
 
 
 def give_equal_time(rows: Sequence[ComparedRow], file: Path, options: CompareOptions) -> Times:
@@ -54,8 +54,8 @@ def give_equal_time(rows: Sequence[ComparedRow], file: Path, options: CompareOpt
     times = _read_times(file)
     if times is None or any(row.name not in times.rows for row in rows):
         log.info("measuring the training steps of all rows in turns")
-        base, _ = checked_row(row_words(BASE, options), options.tuning_seeds[0])
-        times = measure_times({BASE: base.plain, **{row.name: row.plan.plain for row in rows}})
+        base, _ = checked_row(row_words(BASE_ROW, options), options.tuning_seeds[0])
+        times = measure_times({BASE_ROW: base.plain, **{row.name: row.plan.plain for row in rows}})
     if times.noise is not None and not options.force_time:
         raise ConfigError(
             f"axes=time: {times.noise}; use a quieter machine, or go on with force_time=true, which is recorded, or "
@@ -65,7 +65,7 @@ def give_equal_time(rows: Sequence[ComparedRow], file: Path, options: CompareOpt
     for row in rows:
         steps, _ = times.steps_of(row.name)
         optim = row.plan.plain["optim"]
-        as_planned = row.name == BASE and optim["interval"] == "step"
+        as_planned = row.name == BASE_ROW and optim["interval"] == "step"
         row.axis_words["time"] = () if as_planned else time_words(optim, steps, times.steps, times.steps_per_epoch)
     return times
 
@@ -88,7 +88,7 @@ def time_words(optim: Mapping[str, Any], steps: int, base_steps: int, steps_per_
 def measure_times(configs: Mapping[str, Mapping[str, Any]]) -> Times:
     """Measure all rows in turns, in this process with one thread, or on the GPU that they train on."""
     load, threads = os.getloadavg()[0], torch.get_num_threads()
-    device = device_of(configs[BASE])
+    device = device_of(configs[BASE_ROW])
     torch.set_num_threads(1)
     try:
         rows = {name: TimedTraining(config, device, BATCHES) for name, config in configs.items()}
@@ -97,7 +97,8 @@ def measure_times(configs: Mapping[str, Mapping[str, Any]]) -> Times:
         torch.set_num_threads(threads)
     backends = f"backends {', '.join(available_backends())}"
     machine = f"{torch.cuda.get_device_name() if device == 'cuda' else 'CPU, one thread'}, {backends}"
-    return Times(times, rows[BASE].num_steps, rows[BASE].steps_per_epoch, load, machine, _explain_noise(times, load))
+    steps, per_epoch = rows[BASE_ROW].num_steps, rows[BASE_ROW].steps_per_epoch
+    return Times(times, steps, per_epoch, load, machine, _explain_noise(times, load))
 
 
 def _explain_noise(times: Mapping[str, StepTime], load: float) -> str | None:
@@ -106,8 +107,8 @@ def _explain_noise(times: Mapping[str, StepTime], load: float) -> str | None:
     if load > num_cores():
         faults.append(f"the load was {load:.1f} on {num_cores()} cores")
     worst = max(times, key=lambda name: times[name].spread)
-    if times[worst].spread > MAX_SPREAD:
-        faults.append(f"the steps of {worst} vary by {times[worst].spread:.0%}, more than {MAX_SPREAD:.0%}")
+    if times[worst].spread > MAX_SPREAD_SHARE:
+        faults.append(f"the steps of {worst} vary by {times[worst].spread:.0%}, more than {MAX_SPREAD_SHARE:.0%}")
     return " and ".join(faults) or None
 
 

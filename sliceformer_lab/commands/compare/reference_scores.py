@@ -13,7 +13,7 @@ from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.runs.example_scores import read_predictions
 from sliceformer_lab.runs.folder import read_config
 from sliceformer_lab.training.build import build_data, build_task
-from sliceformer_lab.training.results.predicted import Row
+from sliceformer_lab.training.results.predicted import TableRow
 from sliceformer_lab.training.results.references import references
 from sliceformer_lab.training.saved.same_data import check_unchanged
 
@@ -22,7 +22,7 @@ MIN_SECONDS = 1200.0  # a tenth of these is the time that the references always 
 log = logging.getLogger(__name__)
 
 
-def reference_scores(run: Path, seconds: float) -> list[Row]:
+def reference_scores(run: Path, seconds: float) -> list[TableRow]:
     """The references for a finished run's data, fitted within a tenth of these seconds, at least two minutes.
 
     The strongest comes last. Nothing if they cannot be computed: a reference must not end a comparison. Raises
@@ -43,9 +43,9 @@ def reference_scores(run: Path, seconds: float) -> list[Row]:
         return []
 
 
-def mean_references(by_split: Sequence[Sequence[Row]]) -> list[Row]:
+def mean_references(by_split: Sequence[Sequence[TableRow]]) -> list[TableRow]:
     """The references of all splits with the means of their metrics, or why one of them was skipped on a split."""
-    found: list[Row] = []
+    found: list[TableRow] = []
     for name in dict.fromkeys(row["name"] for rows in by_split for row in rows):
         rows = [row for each in by_split for row in each if row["name"] == name]
         metrics = [row["metrics"] for row in rows if "metrics" in row]

@@ -17,7 +17,7 @@ from sliceformer_lab.commands.compare.examples import ExampleScores, paired_esti
 from sliceformer_lab.commands.compare.reference_scores import mean_references, reference_scores
 from sliceformer_lab.commands.compare.search import Point
 from sliceformer_lab.commands.compare.trials_of_rows import Tuning
-from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, outcomes
+from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, judge_rows
 from sliceformer_lab.runs.collect import RunRecord, known_run, known_runs, moment
 from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.ledger import Evaluation, changed_options, read_ledger
@@ -79,7 +79,7 @@ class Comparison:
         """The verdict of each declared comparison."""
         family = {other: self._pairs_by_axis(other) for other in self.options.others}
         edges = [name for name, is_at in self.tuning.at_edge.items() if is_at]
-        return outcomes(family, self.tuning.at_edge[self.options.subject], edges)
+        return judge_rows(family, self.tuning.at_edge[self.options.subject], edges)
 
     @property
     def obstacle(self) -> str | None:

@@ -19,11 +19,11 @@ GRID: Mapping[str, tuple[float, ...]] = {  # values of the other options of rand
     "encoder.dropout": (0.0, 0.1, 0.2, 0.3),
     "optim.warmup_share": (0.0, 0.02, 0.05, 0.1),
 }
-OTHERS: Mapping[Search, tuple[str, ...]] = {"lr": (), "lr_wd": ("optim.weight_decay",), "recipe": tuple(GRID)}
-BEYOND = (3.0, 10.0)  # factors of the last rate of a grid, for two more points
-NEW_DRAWS, NEW_RANGE = 3, 5.0  # random points in a range that is extended by this factor
+OTHER_OPTIONS: Mapping[Search, tuple[str, ...]] = {"lr": (), "lr_wd": ("optim.weight_decay",), "recipe": tuple(GRID)}
+EXTENSION_FACTORS = (3.0, 10.0)  # factors of the last rate of a grid, for two more points
+NUM_NEW_DRAWS, RANGE_FACTOR = 3, 5.0  # random points in a range that is extended by this factor
 MAX_GROWTHS = 2
-DIGITS = 6  # in which scores are compared
+SCORE_DIGITS = 6  # in which scores are compared
 
 Side = Literal["low", "high"]
 
@@ -81,10 +81,10 @@ class Points:
         for side in sides:
             end = self.low if side == "low" else self.high
             if self.random is not None:
-                ends = (end / NEW_RANGE, end) if side == "low" else (end, end * NEW_RANGE)
-                points += _draw_points(NEW_DRAWS, *ends, self.random, seed=len(points))
+                ends = (end / RANGE_FACTOR, end) if side == "low" else (end, end * RANGE_FACTOR)
+                points += _draw_points(NUM_NEW_DRAWS, *ends, self.random, seed=len(points))
             else:
-                points += [Point(float(f"{end / f if side == 'low' else end * f:.6g}")) for f in BEYOND]
+                points += [Point(float(f"{end / f if side == 'low' else end * f:.6g}")) for f in EXTENSION_FACTORS]
         return Points(tuple(points), self.random, self.extensions + 1)
 
 
@@ -93,7 +93,7 @@ def first_points(rates: Sequence[float], own: Sequence[float], trials: int, sear
     own_points = [Point(rate) for rate in sorted(set(own))]
     if not trials:
         return Points((*map(Point, rates), *(point for point in own_points if point.rate not in rates)), None)
-    low, high, others = min(own) / MAX_RATE_FACTOR, max(own) * MAX_RATE_FACTOR, OTHERS[search]
+    low, high, others = min(own) / MAX_RATE_FACTOR, max(own) * MAX_RATE_FACTOR, OTHER_OPTIONS[search]
     drawn = _draw_points(max(1, trials - len(own_points)), low, high, others, seed=0)
     return Points((*own_points, *drawn), others)
 
@@ -132,7 +132,7 @@ class Trial:
 
 def to_digits(score: float) -> float:
     """A score in six digits, so that the rounding of float32, in which it was computed, does not decide a tie."""
-    return float(f"{score:.{DIGITS}g}")
+    return float(f"{score:.{SCORE_DIGITS}g}")
 
 
 def chosen_trial(trials: Sequence[Trial], sign: float, own_rate: float) -> Trial | None:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, COMPULSORY, INSTEAD, PARTS, POSITIONS
+from sliceformer_lab.commands.compare.compare_options import (
+    AXIS_NAMES,
+    COMPULSORY_ROWS,
+    POSITION_ROWS,
+    ROWS_OF_PARTS,
+    SUBSTITUTE_ROWS,
+)
 from sliceformer_lab.commands.compare.results import Comparison
-from sliceformer_lab.commands.compare.verdicts import OPEN, Finding, Outcome
+from sliceformer_lab.commands.compare.verdicts import OPEN_VERDICTS, Finding, Outcome
 from sliceformer_lab.measures.metric_scale import PERCENT, factor_of, format_estimate, format_number, format_value
 from sliceformer_lab.measures.statistics import LEVEL
 
-PUBLIC = (  # how the names of tasks begin that have one public test set
+PUBLIC_TASKS = (  # how the names of tasks begin that have one public test set
     *("cifar", "imagenet1k", "imdb", "lra_", "mnist", "modelnet40", "pcqm4m", "peptides_", "shapenet_part"),
     *("tiny_imagenet", "zinc"),
 )
@@ -32,7 +38,7 @@ def verdict_sentence(found: Comparison) -> str:
 def _describe_alone(found: Comparison) -> str:
     subject, best = found.options.subject, found.tuning.chosen[found.options.subject]
     values = " ".join(best.point.words(found.rows[0].plan.plain["optim"])) if best else ""
-    score = number(best.mean if best else None, found.metric)
+    score = in_unit(best.mean if best else None, found.metric)
     return f"the best values for {subject} are {values} ({score} on validation); it was compared with nothing"
 
 
@@ -60,7 +66,7 @@ def _not_compared(found: Comparison) -> Iterator[str]:
         yield f"{subject} did not learn at any of {count} rates: no comparison of operators"
     elif unlearned:
         best = tuning.chosen[subject]
-        score = f" ({number(best.mean, found.metric)} on validation)" if best else ""
+        score = f" ({in_unit(best.mean, found.metric)} on validation)" if best else ""
         yield (
             f"{subject} learns this task{score}, {list_names(unlearned)} in this form did not at any of {count} rates: "
             "no comparison of operators"
@@ -74,8 +80,9 @@ def _describe_decided(found: Comparison, one: Outcome) -> str:
     finding = first_finding(one)
     seeds, metric = f"{len(finding.differences)} {_name_units(found)}", found.metric
     if one.verdict == "equivalent":
-        return f"{one.against} within {amount(finding.margin, metric)} ({format_difference(finding, metric)}, {seeds})"
-    return f"{one.against} by {format_size(finding, metric)} ({seeds}, Holm {p_phrase(one.holm_p)})"
+        difference = format_difference(finding, metric)
+        return f"{one.against} within {with_unit(finding.margin, metric)} ({difference}, {seeds})"
+    return f"{one.against} by {format_size(finding, metric)} ({seeds}, Holm {phrase_of_p(one.holm_p)})"
 
 
 def _describe_undecided(found: Comparison, one: Outcome) -> str:
@@ -86,7 +93,7 @@ def _describe_undecided(found: Comparison, one: Outcome) -> str:
     elif finding.smallest is None:
         seen = "all pairs differ by the same, so what could have been found is unknown"
     else:
-        seen = f"a difference of {detectable(finding, metric)} could have been found"
+        seen = f"a difference of {format_smallest(finding, metric)} could have been found"
     return f"{_describe_difference(found, one)}; {seen}{f'; {one.reason}' if one.reason else ''})"
 
 
@@ -115,7 +122,7 @@ def limits_of(found: Comparison) -> list[str]:
     beside_no_mixing = next((one.verdict for one in found.outcomes if one.against == "identity"), None)
     if beside_no_mixing == "equivalent":
         limits.append("not better than no mixing, so this task at this size does not test an operator")
-    elif beside_no_mixing in OPEN:
+    elif beside_no_mixing in OPEN_VERDICTS:
         limits.append("not shown to be better than no mixing")
     if reference := unreached_reference(found):
         limits.append(reference)
@@ -142,7 +149,7 @@ def limits_of(found: Comparison) -> list[str]:
 
 def is_public(task: str) -> bool:
     """Whether a task has one public test set, which many models were chosen on before."""
-    return task.startswith(PUBLIC)
+    return task.startswith(PUBLIC_TASKS)
 
 
 def unreached_reference(found: Comparison) -> str | None:
@@ -159,7 +166,7 @@ def unreached_reference(found: Comparison) -> str | None:
     name = max(scores, key=lambda one: sign * scores[one])
     if sign * scores[name] <= max(sign * mean for mean in means):
         return None
-    return f"no row reaches {name} without a network ({number(scores[name], found.metric)})"
+    return f"no row reaches {name} without a network ({in_unit(scores[name], found.metric)})"
 
 
 def order_note(found: Comparison) -> str | None:
@@ -184,10 +191,11 @@ def missing_rows(found: Comparison) -> str | None:
     has = {row.name for row in found.rows}
     if found.word == "tune":
         return None
-    wanted = [*COMPULSORY, *PARTS.get(found.options.subject, ())]
+    wanted = [*COMPULSORY_ROWS, *ROWS_OF_PARTS.get(found.options.subject, ())]
     if "bias" in (task := found.rows[0].plan.plain["task"]):  # a graph: no positions, and the other setting of the bias
-        wanted = [*(name for name in wanted if name not in POSITIONS), "mha_no_bias" if task["bias"] else "mha_bias"]
-    absent = [name for name in wanted if name not in has and not has & {*INSTEAD.get(name, ())}]
+        other = "mha_no_bias" if task["bias"] else "mha_bias"
+        wanted = [*(name for name in wanted if name not in POSITION_ROWS), other]
+    absent = [name for name in wanted if name not in has and not has & {*SUBSTITUTE_ROWS.get(name, ())}]
     if not absent:
         return None
     return f"Not compared with {list_names(absent)}, so no claim that the task needs {found.options.subject}."
@@ -203,12 +211,12 @@ def first_finding(one: Outcome) -> Finding:
     return next(iter(one.findings.values()))
 
 
-def number(value: float | None, metric: str) -> str:
+def in_unit(value: float | None, metric: str) -> str:
     """A score or size in the unit of its metric; – for None."""
     return format_value(value, metric) or "–"
 
 
-def detectable(finding: Finding, metric: str) -> str:
+def format_smallest(finding: Finding, metric: str) -> str:
     """The difference that could have been found, in the digits of the interval."""
     return format_number(finding.smallest, factor_of(metric), _half_width(finding)) or "–"
 
@@ -217,14 +225,14 @@ def _half_width(finding: Finding) -> float:
     return finding.interval.high - finding.estimate.mean
 
 
-def unit(metric: str) -> str:
+def unit_of(metric: str) -> str:
     """The unit of a difference."""
     return "points" if factor_of(metric) == PERCENT else metric.rpartition("/")[2]
 
 
-def amount(value: float | None, metric: str) -> str:
+def with_unit(value: float | None, metric: str) -> str:
     """A size with its unit."""
-    return f"{number(value, metric)} {unit(metric)}"
+    return f"{in_unit(value, metric)} {unit_of(metric)}"
 
 
 def format_difference(finding: Finding, metric: str) -> str:
@@ -237,10 +245,10 @@ def format_difference(finding: Finding, metric: str) -> str:
 def format_size(finding: Finding, metric: str) -> str:
     """A mean difference without its sign, half of its interval, and their unit."""
     size = format_estimate(abs(finding.estimate.mean), _half_width(finding), factor_of(metric))
-    return f"{size} {unit(metric)}"
+    return f"{size} {unit_of(metric)}"
 
 
-def p_value(p: float | None) -> str:
+def format_p(p: float | None) -> str:
     """A p value with three decimals, or as many as show on which side of 5 % it is."""
     if p is None:
         return "–"
@@ -248,9 +256,9 @@ def p_value(p: float | None) -> str:
     return "< .001" if p < 0.001 else next((text for text in texts if (float(text) < LEVEL) == (p < LEVEL)), f"{p}")
 
 
-def p_phrase(p: float | None) -> str:
+def phrase_of_p(p: float | None) -> str:
     """A p value in a sentence: p = 0.012, or p < .001."""
-    value = p_value(p)
+    value = format_p(p)
     return f"p {value}" if value.startswith("<") else f"p = {value}"
 
 

@@ -30,7 +30,7 @@ from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import lock_folder
 from sliceformer_lab.runs.sources import digests_of, sources_of, sources_of_options
 from sliceformer_lab.runs.sweep import PlannedJob, override_key
-from sliceformer_lab.runs.tuned import BEST
+from sliceformer_lab.runs.tuned import BEST_FILE
 from sliceformer_lab.sweeps.plan import named_modules
 from sliceformer_lab.sweeps.queue import Launcher
 from sliceformer_lab.training.goal import Goal, goal
@@ -103,7 +103,7 @@ def write_best(folder: Path, tuning: Tuning, rows: Sequence[ComparedRow], data: 
     if not any(tuning.chosen.values()):
         raise LabError(f"every trial in {folder} diverged; try lower learning rates, as rates=[...] trials=0")
     not_learned = [row.name for row in rows if not tuning.learned[row.name]]
-    write_json(folder / BEST, {"tuned_on": data, "attention": entries, "not_learned": not_learned})
+    write_json(folder / BEST_FILE, {"tuned_on": data, "attention": entries, "not_learned": not_learned})
 
 
 @dataclass(frozen=True)

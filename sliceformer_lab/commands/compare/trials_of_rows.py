@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from sliceformer_lab.commands.compare.compare_options import POSITIONS
+from sliceformer_lab.commands.compare.compare_options import POSITION_ROWS
 from sliceformer_lab.commands.compare.compare_rows import ComparedRow
 from sliceformer_lab.commands.compare.examples import ExampleScores
 from sliceformer_lab.commands.compare.search import Point, Points, Trial, chosen_trial, to_digits
@@ -88,7 +88,7 @@ def _trials_of(
 
 def weaker_positions(chosen: Mapping[str, Trial | None], sign: float) -> dict[str, str]:
     """Those of the compared rows of mha whose positions are not the best on validation; a tie goes to rope."""
-    means = {name: to_digits(sign * trial.mean) for name in POSITIONS if (trial := chosen.get(name)) is not None}
+    means = {name: to_digits(sign * trial.mean) for name in POSITION_ROWS if (trial := chosen.get(name)) is not None}
     best = max(means, key=lambda name: means[name], default=None)
     return {name: f"{best} has the stronger positions on validation" for name in means if name != best}
 

@@ -9,7 +9,7 @@ from typing import Literal
 from sliceformer_lab.measures.statistics import LEVEL, Estimate, Interval, holm, sign_flip_test
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "withheld"]
-OPEN: tuple[Verdict, ...] = ("undecided", "withheld")  # verdicts that decide nothing
+OPEN_VERDICTS: tuple[Verdict, ...] = ("undecided", "withheld")  # verdicts that decide nothing
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Outcome:
         )
 
 
-def outcomes(
+def judge_rows(
     family: Mapping[str, Mapping[str, Pairs]], subject_at_edge: bool = False, at_edge: Sequence[str] = ()
 ) -> list[Outcome]:
     """The outcomes of a family, given as the pairs of each row by axis. Holm counts the compared rows.
@@ -144,5 +144,5 @@ def _judge_row(
         return Outcome(name, "withheld", reason, findings, holm_p, would_be=verdict)
     if verdict != "undecided":
         return Outcome(name, verdict, reason, findings, holm_p)
-    only_on = tuple(axis for axis, one in findings.items() if one.alone not in OPEN) if len(pairs) > 1 else ()
+    only_on = tuple(axis for axis, one in findings.items() if one.alone not in OPEN_VERDICTS) if len(pairs) > 1 else ()
     return Outcome(name, "undecided", reason, findings, holm_p, only_on)

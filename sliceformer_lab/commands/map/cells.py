@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sliceformer_lab.commands.compare.compare_rows import OF_RUNS, OF_TRIALS, checked_row
+from sliceformer_lab.commands.compare.compare_rows import RUN_WORDS, TRIAL_WORD, checked_row
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.config.schema import ConfigError
@@ -51,12 +51,12 @@ class Cell:
         """The overrides of all its runs, without seed and learning rate. Those of the user come last, so they win."""
         probe = WORDS_OF_PROBE.get(self.probe, (f"task=probe_{self.probe}",))
         own = (f"attention={self.attention}", *WORDS_OF_ATTENTION.get(self.attention, ()))
-        return (*probe, *own, *OF_RUNS, *self.options.words)
+        return (*probe, *own, *RUN_WORDS, *self.options.words)
 
     def job(self, rate: float, seed: int) -> PlannedJob:
         """The job of a learning rate and a seed, which scores the test set if that is a reporting seed."""
         is_report = seed in self.options.reporting_seeds
-        words = (*self.words, *(() if is_report else (OF_TRIALS,)), f"seed={seed}", f"optim.lr={rate:g}")
+        words = (*self.words, *(() if is_report else (TRIAL_WORD,)), f"seed={seed}", f"optim.lr={rate:g}")
         return PlannedJob(f"{self.probe}-{self.attention}-lr{rate:g}-{'seed' if is_report else 'trial'}{seed}", words)
 
 

@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from sliceformer_lab.cli.command import Command
 from sliceformer_lab.cli.jobs import check_attentions, command_options, launcher_node
 from sliceformer_lab.cli.passed_words import with_passed_words
-from sliceformer_lab.commands.compare.command_words import WHEN
+from sliceformer_lab.commands.compare.command_words import USE_OF_COMMANDS
 from sliceformer_lab.commands.map.map_options import MapOptions
 
 FILES = {
@@ -54,7 +54,7 @@ COMMAND = Command(
         "attention=mha,samsa probe=recall,back seeds=10 launcher.jobs=8": "two probes, ten seeds, eight runs at once",
         "attention=mha,identity data.level=easy": "small probes, to see that everything works",
     },
-    sections=lambda: {"When to use which": WHEN, "Written to FOLDER": FILES},
+    sections=lambda: {"When to use which": USE_OF_COMMANDS, "Written to FOLDER": FILES},
     job=job,
     own_words=sorted_words,
 )

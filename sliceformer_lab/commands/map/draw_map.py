@@ -39,8 +39,8 @@ def draw_map(found: Map, path: Path, groups: Mapping[str, Sequence[str]] | None 
                 _draw_result(axes, column, rows[attention], found.results[attention, probe], is_low)
             bag, chance = (floors.bag_level, floors.chance) if floors else (None, None)
             share = None if bag is None or chance is None else (bag - chance) / (1 - chance)
-            _draw_cell(axes, column, rows[BAG], share, format_score(bag), "", is_low)
-            _draw_cell(axes, column, last, None if chance is None else 0.0, format_score(chance), "", is_low)
+            _draw_cell(axes, column, rows[BAG], share, format_share(bag), "", is_low)
+            _draw_cell(axes, column, last, None if chance is None else 0.0, format_share(chance), "", is_low)
         for title, row in titles.items():
             axes.text(-0.48, row, title, ha="left", va="center", style="italic")
         _number_axes(axes, rows, options.probes, options.seeds)
@@ -78,7 +78,7 @@ def _compute_heights(groups: Mapping[str, Sequence[str]]) -> tuple[dict[str, flo
     return rows | {BAG: height + 0.2, CHANCE: height + 1.2}, titles
 
 
-def format_score(score: float | None) -> str:
+def format_share(score: float | None) -> str:
     """A score in three digits: .107, 1.00, – if there is none."""
     if score is None:
         return "–"
@@ -100,7 +100,7 @@ def _draw_result(axes: Axes, column: int, row: float, result: Result, is_low: bo
         axes.add_patch(box)
         return
     marks = ("*" if len(result.scores) < result.cell.options.seeds else "") + ("†" if result.diverged else "")
-    _draw_cell(axes, column, row, result.share, format_score(result.mean) + marks, steps_shown(result), is_low)
+    _draw_cell(axes, column, row, result.share, format_share(result.mean) + marks, steps_shown(result), is_low)
 
 
 def _draw_cell(axes: Axes, column: int, row: float, share: float | None, number: str, steps: str, is_low: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from sliceformer_lab.commands.compare.compare_options import repeat_command
 from sliceformer_lab.commands.compare.compare_tables import Rows, as_records, print_tables
 from sliceformer_lab.commands.compare.sentences import list_names, version_note
-from sliceformer_lab.commands.map.draw_map import BAG, CHANCE, draw_map, format_score, steps_shown
+from sliceformer_lab.commands.map.draw_map import BAG, CHANCE, draw_map, format_share, steps_shown
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.commands.map.map_results import Map, Result
 from sliceformer_lab.commands.map.rate_search import MARGIN, MAX_BEHIND, NUM_FINALISTS, SOLVED
@@ -141,24 +141,24 @@ def score_table(found: Map) -> Rows:
     attentions, probes, floors = found.options.attentions, found.options.probes, found.floors
     return [
         ["", *probes],
-        *([name, *(_format_score(found.results[name, probe]) for probe in probes)] for name in attentions),
-        [BAG, *(format_score(one.bag_level if one else None) for one in floors)],
-        [CHANCE, *(format_score(one.chance if one else None) for one in floors)],
+        *([name, *(_format_share(found.results[name, probe]) for probe in probes)] for name in attentions),
+        [BAG, *(format_share(one.bag_level if one else None) for one in floors)],
+        [CHANCE, *(format_share(one.chance if one else None) for one in floors)],
     ]
 
 
-def _format_score(result: Result) -> str:
+def _format_share(result: Result) -> str:
     scores, seeds = result.scores, result.cell.options.seeds
     if result.mean is None:
         known = [run.value for run in result.tuning if run.value is not None]
         if result.all_diverged:
             return "diverged"
-        return "cannot run" if result.reason else f"validation {format_score(max(known))} so far" if known else ""
-    spread = f" [{format_score(min(scores))}, {format_score(max(scores))}]" if len(scores) > 1 else ""
+        return "cannot run" if result.reason else f"validation {format_share(max(known))} so far" if known else ""
+    spread = f" [{format_share(min(scores))}, {format_share(max(scores))}]" if len(scores) > 1 else ""
     steps = f" ({steps_shown(result)})" if steps_shown(result) else ""
     missing = f" ({len(scores)} of {seeds} seeds)" if len(scores) < seeds else ""
     diverged = f" ({result.diverged} diverged)" if result.diverged else ""
-    return f"{format_score(result.mean)}{spread}{steps}{missing}{diverged}"
+    return f"{format_share(result.mean)}{spread}{steps}{missing}{diverged}"
 
 
 def run_table(found: Map) -> Rows:
@@ -167,7 +167,7 @@ def run_table(found: Map) -> Rows:
     for result in found.results.values():
         if not result.tuning:
             continue
-        trials = ", ".join(f"{run.rate:g} (seed {run.seed}): {format_score(run.value)}" for run in result.tuning)
+        trials = ", ".join(f"{run.rate:g} (seed {run.seed}): {format_share(run.value)}" for run in result.tuning)
         runs = [*result.tuning, *result.reporting]
         seconds = sum(run.seconds or 0.0 for run in runs)
         rate = "" if result.rate is None else f"{result.rate:g}{', at the edge' if result.at_edge else ''}"
@@ -204,7 +204,7 @@ def _decide_verdict(result: Result) -> tuple[str, str]:
     if result.steps is not None:
         return SOLVES, f"{result.steps:g} steps"
     if mean <= floors.chance + MARGIN:
-        return AT_CHANCE, format_score(mean)
+        return AT_CHANCE, format_share(mean)
     if floors.bag_level is not None and mean <= floors.bag_level + MARGIN < SOLVED:
-        return AT_BAG_LEVEL, f"{format_score(mean)}; bag level {format_score(floors.bag_level)}"
-    return IN_PART, format_score(mean)
+        return AT_BAG_LEVEL, f"{format_share(mean)}; bag level {format_share(floors.bag_level)}"
+    return IN_PART, format_share(mean)

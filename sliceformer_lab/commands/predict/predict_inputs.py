@@ -13,7 +13,7 @@ from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.files import digest_of, write_json
 from sliceformer_lab.runs.folder import recorded_digests
 from sliceformer_lab.runs.plain_text import PlainConsole
-from sliceformer_lab.training.results.predicted import Row
+from sliceformer_lab.training.results.predicted import TableRow
 from sliceformer_lab.training.results.prediction_table import write_table
 from sliceformer_lab.training.saved.saved_run import load_run
 
@@ -46,7 +46,7 @@ def predict_inputs(options: PredictOptions, folder: Path) -> None:
     errors: list[str] = []
     total = 0
 
-    def counted() -> Iterator[Row]:
+    def counted() -> Iterator[TableRow]:
         nonlocal total
         _check_output(output, options.overwrite)  # again: no other process can write it now
         with masks.moved_at_end():

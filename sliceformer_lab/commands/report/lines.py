@@ -28,7 +28,7 @@ from sliceformer_lab.measures.statistics import (
 from sliceformer_lab.runs.collect import RunRecord, Unit
 from sliceformer_lab.runs.example_scores import example_scores, share_of_splits, split_of
 from sliceformer_lab.runs.groups import Row, Table
-from sliceformer_lab.runs.papers import PublishedResult, find, find_obstacles, published_results
+from sliceformer_lab.runs.papers import PublishedResult, find_obstacles, find_published, published_results
 
 AT_CHANCE = ("failed", "diverged")  # failures of the method; a stopped run is not one
 SAME_COST = 0.05
@@ -315,7 +315,7 @@ def _find_published(row: Row) -> tuple[Published | None, list[str]]:
     remarks: list[str] = []
     for run in ended:
         try:
-            named.setdefault(find(run.summary["published"]), []).append(run)
+            named.setdefault(find_published(run.summary["published"]), []).append(run)
         except (ValueError, TypeError, AttributeError) as error:
             remarks.append(f"{run.name}: {error}")
     if len(named) > 1:

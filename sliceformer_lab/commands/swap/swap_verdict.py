@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sliceformer_lab.commands.compare.sentences import p_value
+from sliceformer_lab.commands.compare.sentences import format_p
 from sliceformer_lab.measures.statistics import LEVEL, Estimate, estimate_crossed, holm
 from sliceformer_lab.runs.plain_text import markdown_table
 
@@ -69,7 +69,8 @@ def verdict_section(found: SwapVerdict) -> str:
         [f"`{name}`", *(_format_percent(by_set[one]) for one in sets)] for name, by_set in found.rows.items()
     ]
     comparisons = [
-        [name if name == "original" else f"`{name}`", format_points(one), p_value(p)] for name, (one, p) in less.items()
+        [name if name == "original" else f"`{name}`", format_points(one), format_p(p)]
+        for name, (one, p) in less.items()
     ]
     return f"""## Was it worth it?
 

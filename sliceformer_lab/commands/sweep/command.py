@@ -26,9 +26,9 @@ from sliceformer_lab.cli.jobs import command_options
 from sliceformer_lab.config.schema import allowed_too
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.files import write_text
-from sliceformer_lab.runs.job_state import JOB, state_of, try_again, working_process
+from sliceformer_lab.runs.job_state import JOB, allow_retry, state_of, working_process
 from sliceformer_lab.runs.plain_text import PlainConsole, one_line
-from sliceformer_lab.runs.sweep import SWEEP, Sweep, quote_path, read_sweep
+from sliceformer_lab.runs.sweep import SWEEP_FILE, Sweep, quote_path, read_sweep
 from sliceformer_lab.sweeps.queue import CANCELLED, SERIAL
 from sliceformer_lab.sweeps.slurm_array import cancel_in_slurm, slurm_numbers, slurm_states
 
@@ -102,11 +102,11 @@ def retry(sweep: Sweep) -> None:
     Raises LabError for a command that a file must not bring, and if a job does not finish again.
     """
     if not sweep.command:
-        raise LabError(f"{sweep.folder / SWEEP} holds no command; start the command that made it yourself")
-    words = words_of_file(sweep.command, str(sweep.folder / SWEEP))
+        raise LabError(f"{sweep.folder / SWEEP_FILE} holds no command; start the command that made it yourself")
+    words = words_of_file(sweep.command, str(sweep.folder / SWEEP_FILE))
     failed = [job for job in sweep.jobs if state_of(sweep.place(job)).status == "failed"]
     for job in failed:
-        try_again(sweep.place(job))
+        allow_retry(sweep.place(job))
     if not {*words[:1]} & {*PLANNING_COMMANDS}:  # which have a folder of their own
         words.append(f"{SWEEP_DIR}={quote_path(sweep.folder)}")
     place = Path(str(sweep.facts.get("current_folder", ".")))

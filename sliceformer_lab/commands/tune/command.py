@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sliceformer_lab.commands.compare.command_words import REFUSED, comparison_command
+from sliceformer_lab.commands.compare.command_words import REFUSED_KEYS, comparison_command
 
 COMMAND = comparison_command(
     "tune",
@@ -19,5 +19,5 @@ COMMAND = comparison_command(
         "best.json": "the best values of each attention; optim=tuned:FOLDER/ATTENTION uses them",
         "runs/*": "the run folders",
     },
-    refused=REFUSED,
+    refused=REFUSED_KEYS,
 )

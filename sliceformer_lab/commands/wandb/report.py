@@ -10,7 +10,7 @@ import wandb_workspaces.reports.v2 as wr
 from sliceformer_lab.commands.wandb.logged_runs import LoggedRuns
 from sliceformer_lab.commands.wandb.workspace import ATTENTION, sections
 from sliceformer_lab.errors import LabError
-from sliceformer_lab.runs.sweep import SWEEP, read_sweep
+from sliceformer_lab.runs.sweep import SWEEP_FILE, read_sweep
 from sliceformer_lab.training.results.wandb_names import sentence_of_sweep, varied_options
 
 PAGES = {"audit.md": "audit", "tune.md": "tune", "map.md": "probe", "report.md": "comparison"}  # and their job types
@@ -55,7 +55,7 @@ def _find_page(folder: Path) -> Path:
 def _describe_methods(page: Path) -> list[wr.P | wr.CodeBlock]:
     """What a sweep compares, and its command; the pages of the other commands say that themselves."""
     sweep = page.parent.parent
-    if not (sweep / SWEEP).is_file():
+    if not (sweep / SWEEP_FILE).is_file():
         return []
     command = shlex.join(["python", "-m", "sliceformer_lab", *read_sweep(sweep).command])
     return [wr.P(f"{sentence_of_sweep(varied_options(sweep))}."), wr.CodeBlock(command, language=None)]

@@ -22,7 +22,7 @@ CONTOUR_LENGTHS: dict[Difficulty, int] = {"easy": 6, "intermediate": 9, "hard": 
 
 _RANDOM_TRIALS = 4  # random choices of a next link before all possible ones are listed
 
-Point = tuple[int, int]  # row, column
+Square = tuple[int, int]  # row, column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ class SnakeOptions:
 class Link(NamedTuple):
     """A link that starts at a joint and goes along one of the board's steps."""
 
-    joint: Point
+    joint: Square
     step: int
 
 
@@ -106,7 +106,7 @@ class PixelBoard:
     def __init__(self, options: SnakeOptions, margin: int) -> None:
         self.options, self.margin = options, margin
         self.length = length = options.paddle_length + 2 * margin
-        self.steps: list[Point] = sorted({_step_of(length, angle) for angle in np.radians(np.arange(0, 360, 0.25))})
+        self.steps: list[Square] = sorted({_step_of(length, angle) for angle in np.radians(np.arange(0, 360, 0.25))})
         self.angles = [math.atan2(*step) for step in self.steps]
         self.reach = length + 2 * margin
         self.width = options.size + 2 * self.reach
@@ -119,7 +119,7 @@ class PixelBoard:
         self.border = _pack_pixels(~inside)
         self.turns = [self._turns(angle) for angle in self.angles]
 
-    def _distances(self, step: Point) -> np.ndarray:
+    def _distances(self, step: Square) -> np.ndarray:
         """Distance of each pixel of the window from the link that starts in its middle."""
         rows, columns = np.mgrid[-self.reach : self.reach + 1, -self.reach : self.reach + 1]
         along = np.clip((rows * step[0] + columns * step[1]) / (step[0] ** 2 + step[1] ** 2), 0, 1)
@@ -144,7 +144,7 @@ class PixelBoard:
         """The pixels that no other link may touch except the next one of the same snake."""
         return self.zone[link.step] << self._shift(link.joint)
 
-    def _shift(self, joint: Point) -> int:
+    def _shift(self, joint: Square) -> int:
         return joint[0] * self.width + joint[1]
 
     def next_link(self, link: Link, occupied: int, random: Random) -> Link | None:
@@ -162,7 +162,7 @@ class PixelBoard:
             return None
         return Link(joint, steps[random.choices(free, [weights[index] for index in free])[0]])
 
-    def end(self, link: Link) -> Point:
+    def end(self, link: Link) -> Square:
         (row, column), (down, right) = link.joint, self.steps[link.step]
         return row + down, column + right
 
@@ -174,7 +174,7 @@ class PixelBoard:
         """The step nearest to a direction."""
         return self.steps.index(_step_of(self.length, math.radians(degrees)))
 
-    def paddle_end(self, link: Link, sign: Literal[-1, 1]) -> Point:
+    def paddle_end(self, link: Link, sign: Literal[-1, 1]) -> Square:
         """The pixel of a paddle's tail (-1) or head (1)."""
         (row, column), angle = self.centre(link), self.angles[link.step]
         half = sign * self.options.paddle_length / 2
@@ -212,7 +212,7 @@ class PixelBoard:
         return np.asarray(canvas.resize((side, side), Image.Resampling.LANCZOS), np.float32) / 255
 
 
-def _step_of(length: int, angle: float) -> Point:
+def _step_of(length: int, angle: float) -> Square:
     return round(length * math.sin(angle)), round(length * math.cos(angle))
 
 

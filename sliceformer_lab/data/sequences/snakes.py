@@ -31,7 +31,7 @@ from random import Random
 
 import numpy as np
 
-from sliceformer_lab.data.sequences.snake_board import Link, PixelBoard, Point, SnakeOptions
+from sliceformer_lab.data.sequences.snake_board import Link, PixelBoard, SnakeOptions, Square
 
 GENERATOR_VERSION = 2  # of the images that a seed gives
 
@@ -54,8 +54,8 @@ class Mark:
     """Two ends of targets in a scene that can be marked."""
 
     scene: Scene
-    first: Point
-    last: Point
+    first: Square
+    last: Square
 
     @property
     def distance(self) -> float:
@@ -224,7 +224,7 @@ class Snakes:
         reach, size = board.reach, self.options.size
         canvas = np.zeros((size + 2 * reach, size + 2 * reach), np.float32)
 
-        def brighten(place: Point, stamp: np.ndarray) -> None:
+        def brighten(place: Square, stamp: np.ndarray) -> None:
             window = canvas[place[0] : place[0] + 2 * reach + 1, place[1] : place[1] + 2 * reach + 1]
             np.maximum(window, stamp, out=window)
 

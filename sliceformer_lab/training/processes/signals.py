@@ -22,7 +22,7 @@ CHECKPOINT_GRACE_S = 18.0  # seconds more for a checkpoint; Slurm kills after 30
 LAST_WORDS_S = 1.5  # seconds for the last words of a program that is ended
 REPEATED_SIGNAL_S = 0.5  # seconds in which a repeated signal counts as the same; schedulers send some twice
 
-Record = Callable[[Ending], None]
+RecordEnding = Callable[[Ending], None]
 
 
 def interruption_by(number: int, when: str = "") -> Interrupted:
@@ -77,7 +77,7 @@ def signals_as_errors() -> Iterator[None]:
 
 
 @contextmanager
-def recorded_by(record: Record) -> Iterator[None]:
+def recorded_by(record: RecordEnding) -> Iterator[None]:
     """Lets `record` write the error down if the program has to be ended by force."""
     watch = _watch
     if watch is None:
@@ -134,7 +134,7 @@ class _Watch:
         self.owner = os.getpid()
         self.caught: int | None = None
         self.later = False
-        self.record: Record | None = None
+        self.record: RecordEnding | None = None
         self._caught_at = 0.0
         self.raised = False
         self.end: tuple[float, Ending] | None = None  # when to end the process, and why

@@ -14,7 +14,7 @@ from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.spec import Example
 from sliceformer_lab.data.splits import Stage
 
-Row = dict[str, Any]  # of a table, by column
+TableRow = dict[str, Any]  # of a table, by column
 PredictedSplits = Mapping[str, Mapping[str, Tensor]]  # by split: ids (n,), targets (n, ...) and logits (n, ...)
 
 

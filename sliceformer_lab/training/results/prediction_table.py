@@ -19,7 +19,7 @@ from sliceformer_lab.runs.files import whole_file, write_json
 from sliceformer_lab.runs.folder import write_predictions
 from sliceformer_lab.runs.plain_text import csv_cell
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
-from sliceformer_lab.training.results.predicted import Names, PredictedSplits, Row
+from sliceformer_lab.training.results.predicted import Names, PredictedSplits, TableRow
 
 PREPROCESSING, TABLE = "preprocessing.json", "predictions.csv"
 MAX_TABLE_ROWS = 100_000  # of each split in predictions.csv; predictions.npz has all
@@ -68,7 +68,7 @@ def record_predictions(
 
 def _list_rows(
     task: TaskModule, data: DataModule, names: Names, split: Any, parts: Mapping[str, Tensor]
-) -> Iterator[Row]:
+) -> Iterator[TableRow]:
     """The rows of one split; none if the task has no such table."""
     ids, targets, outputs = (parts[name][:MAX_TABLE_ROWS] for name in ("ids", "targets", "logits"))
     if not task.truths(targets[:1], names):
@@ -81,7 +81,7 @@ def _list_rows(
             yield {"split": split, **example, **truth, **outcome}
 
 
-def _describe_examples(data: DataModule, split: Any, rows: list[int]) -> list[Row]:
+def _describe_examples(data: DataModule, split: Any, rows: list[int]) -> list[TableRow]:
     """Place of each example, and its content where that is text."""
     if data.content_kind not in ("text", "smiles"):
         return [{"place": place} for place in data.places(split, rows)]

@@ -24,10 +24,10 @@ from sliceformer_lab.measures.simple_models import SimpleModel
 from sliceformer_lab.measures.statistics import jackknife_rows, jackknife_values, student_half_width
 from sliceformer_lab.runs.files import whole_bytes, write_json
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
-from sliceformer_lab.training.results.predicted import PredictedSplits, Row
+from sliceformer_lab.training.results.predicted import PredictedSplits, TableRow
 
 MAX_REFERENCE_EXAMPLES = 10_000  # training examples that a simple model sees; more are a random sample
-RULES = 2  # counts changes of what a row says, so that a kept row of older rules is not read
+RULES_VERSION = 2  # counts changes of what a row says, so that a kept row of older rules is not read
 REFERENCE_SHARE, MIN_REFERENCE_S = 0.1, 30.0  # of the run's time, and in any case, that each simple model may take
 OPTIONS_WITHOUT_EFFECT = (
     "batch_size",
@@ -44,7 +44,7 @@ OPTIONS_WITHOUT_EFFECT = (
 
 def references(
     plan: RunPlan, data: DataModule, task: TaskModule, predictions: PredictedSplits, run_seconds: float
-) -> list[Row]:
+) -> list[TableRow]:
     """A row for the best constant and for each simple model of the task; the strongest model comes last.
 
     A row has name, metrics (test/accuracy and so on) and seconds, or name and `skipped`, the reason. That of a simple
@@ -64,7 +64,7 @@ def references(
     targets = data.splits["train"].targets_at(train.tolist())
     found = task.constant(targets)
     constants = [] if found is None else [_score_constant(*found, task, predictions, started)]
-    rows: list[Row] = []  # the strongest first
+    rows: list[TableRow] = []  # the strongest first
     limit = max(MIN_REFERENCE_S, REFERENCE_SHARE * run_seconds)
     for model in reversed(task.simple_models(data, len(train))):
         file = folder / f"{_identify_row(plan, data, task, model, predictions)}.json"
@@ -91,7 +91,7 @@ def references(
     return [*constants, *task.more_references(data, predictions), *rows]
 
 
-def below_reference(task: TaskModule, metrics: Mapping[str, float], rows: list[Row]) -> list[str]:
+def below_reference(task: TaskModule, metrics: Mapping[str, float], rows: list[TableRow]) -> list[str]:
     """A warning if a reference has a better test score than the run; it marks those that are not shown to be ahead."""
     name = f"test/{task.monitor}"
     sign = 1 if task.monitor_mode == "max" else -1
@@ -106,7 +106,7 @@ def below_reference(task: TaskModule, metrics: Mapping[str, float], rows: list[R
     return [f"the run is below the reference: {name} {metrics[name]:.4f}, {listed} on the same split"]
 
 
-def difference_from(task: TaskModule, predictions: PredictedSplits, theirs: np.ndarray) -> Row:
+def difference_from(task: TaskModule, predictions: PredictedSplits, theirs: np.ndarray) -> TableRow:
     """The run's test score minus that of outputs (n, ...) for the same examples, in the metric that selects epochs.
 
     `low` and `high` are the 95 % interval over test examples, by the jackknife. `place` is ahead or behind where the
@@ -139,7 +139,9 @@ def difference_from(task: TaskModule, predictions: PredictedSplits, theirs: np.n
     return {"difference": {"value": value, "low": low, "high": high, "place": place}}
 
 
-def _score_constant(name: str, output: Tensor, task: TaskModule, predictions: PredictedSplits, started: float) -> Row:
+def _score_constant(
+    name: str, output: Tensor, task: TaskModule, predictions: PredictedSplits, started: float
+) -> TableRow:
     """The row of a constant output (...), fitted since `started`."""
     outputs = {split: output.expand(len(parts["targets"]), *output.shape) for split, parts in predictions.items()}
     return {"name": name, "metrics": _compute_scores(task, outputs, predictions), "seconds": time.monotonic() - started}
@@ -171,7 +173,7 @@ def _fit_model(
     targets: Tensor,
     predictions: PredictedSplits,
     limit: float,
-) -> Row:
+) -> TableRow:
     """The row of one model; `skipped` if it takes more than `limit` seconds."""
     started = time.monotonic()
     deadline = started + limit
@@ -220,6 +222,6 @@ def _identify_row(
         sorted(map(str, task.build_metrics())),
         data.sizes(),
         {split: len(parts["ids"]) for split, parts in predictions.items()},
-        RULES,
+        RULES_VERSION,
     ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]

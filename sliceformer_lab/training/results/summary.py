@@ -20,7 +20,7 @@ from sliceformer_lab.errors import Interrupted, LabError
 from sliceformer_lab.runs.commit import package_versions
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import FORMAT, SUMMARY, known_summary
-from sliceformer_lab.runs.papers import compare
+from sliceformer_lab.runs.papers import compare_published
 from sliceformer_lab.runs.plain_text import PlainConsole, format_score
 from sliceformer_lab.runs.score_options import changing_callbacks, describe_limits, flat_options
 from sliceformer_lab.runs.sources import code_version
@@ -164,7 +164,7 @@ def print_summary(summary: Mapping[str, Any], folder: Path, pictures: Sequence[P
     for row in _list_rows(summary):
         table.add_row(*row)
     console.print(table)
-    if comparison := compare(summary):
+    if comparison := compare_published(summary):
         console.print(comparison)
     for warning in (chance_warning(summary), *summary["warnings"]):
         if warning:

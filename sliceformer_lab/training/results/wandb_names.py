@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.runs.commit import package_versions
-from sliceformer_lab.runs.sweep import SWEEP, override_key, read_sweep
+from sliceformer_lab.runs.sweep import SWEEP_FILE, override_key, read_sweep
 
 LOGGER = "sliceformer_lab.training.results.loggers.wandb_logger"
 IN_NAMES = ("attention", "seed", "task")  # a run's name always says them
@@ -61,7 +61,7 @@ def type_of(folder: Path) -> str:
 
 def is_sweep_folder(folder: Path) -> bool:
     """Whether the folder holds the runs of a sweep."""
-    return (folder / SWEEP).is_file()
+    return (folder / SWEEP_FILE).is_file()
 
 
 def varied_options(sweep: Path) -> dict[str, dict[str, str]]:

@@ -41,7 +41,7 @@ X_AXES = {
     **{"pretrain/train/*": STEP, "pretrain/val/*": "pretrain/epoch"},
 }
 
-Row = dict[str, Any]
+HistoryRow = dict[str, Any]
 _open_runs: dict[Path, Any] = {}  # by folder; a run that the caller of `sliceformer_lab.run` has open is not ours
 
 
@@ -67,7 +67,7 @@ class WandbHistory(WandbLogger):
         self._earlier = [earlier for earlier in self._earlier if _order_row(earlier) < _order_row(row)]
         self.log_row(row)
 
-    def log_row(self, row: Row) -> None:
+    def log_row(self, row: HistoryRow) -> None:
         """Logs a row, after those of earlier starts."""
         earlier, self._earlier = self._earlier, []
         for one in [*earlier, row]:
@@ -76,7 +76,7 @@ class WandbHistory(WandbLogger):
             self._row += 1
 
 
-def _read_rows(folder: Path, prefix: str) -> list[Row]:
+def _read_rows(folder: Path, prefix: str) -> list[HistoryRow]:
     """The rows of a stage's metrics.csv, as they were logged."""
     if not (folder / "csv").is_dir():
         return []
@@ -88,7 +88,7 @@ def _read_rows(folder: Path, prefix: str) -> list[Row]:
     return found
 
 
-def _order_row(row: Row) -> tuple[bool, int]:
+def _order_row(row: HistoryRow) -> tuple[bool, int]:
     """Where a row belongs in a run: pretraining goes first."""
     return not any(name.startswith(f"{PRETRAINING}/") for name in row), row[STEP]
 

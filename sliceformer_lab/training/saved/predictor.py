@@ -17,7 +17,7 @@ from sliceformer_lab.errors import DataError, LabError, RunFolderError
 from sliceformer_lab.runs.sweep import resume_word
 from sliceformer_lab.training.build import build_data
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
-from sliceformer_lab.training.results.predicted import Names, Row
+from sliceformer_lab.training.results.predicted import Names, TableRow
 from sliceformer_lab.training.results.prediction_table import read_preprocessing
 from sliceformer_lab.training.saved.same_data import check_saved_encoder
 
@@ -72,7 +72,7 @@ class Predictor:
         """The inputs in a file or folder; of a table, in `column` or the one that the run was trained on."""
         return self.data.read_inputs(path, column)
 
-    def rows(self, inputs: Iterable[NewInput]) -> Iterator[Row]:
+    def rows(self, inputs: Iterable[NewInput]) -> Iterator[TableRow]:
         """A row for each input, in their order; one that cannot be predicted has an `error` and no prediction."""
         rest, size = iter(inputs), self.data.eval_batch_size
         cut: list[str] = []  # the places of inputs that are longer than what the model reads
@@ -81,11 +81,11 @@ class Predictor:
         if cut:
             log.warning(f"WARNING: inputs longer than what the model reads were cut: {len(cut):,}, the first {cut[0]}")
 
-    def _predict_pool(self, pool: Sequence[NewInput], size: int, cut: list[str]) -> list[Row]:
-        rows: list[Row] = []
+    def _predict_pool(self, pool: Sequence[NewInput], size: int, cut: list[str]) -> list[TableRow]:
+        rows: list[TableRow] = []
         encoded: dict[int, Any] = {}
         for number, one in enumerate(pool):
-            row: Row = {"place": one.place, **dict.fromkeys(self._content_column, one.content)}
+            row: TableRow = {"place": one.place, **dict.fromkeys(self._content_column, one.content)}
             try:
                 if isinstance(one.content, DataError):
                     raise one.content
@@ -102,7 +102,7 @@ class Predictor:
                 rows[number] |= self.task.at_input_size(outcome, cast(Content, pool[number].content))
         return rows
 
-    def _format_outcomes(self, encoded: Sequence[Any]) -> list[Row]:
+    def _format_outcomes(self, encoded: Sequence[Any]) -> list[TableRow]:
         with torch.inference_mode():
             outputs = self.task.predicted(self.data.collate(encoded).to(self.task.device))
         return self.task.outcomes(outputs.cpu(), self.names)
