@@ -75,8 +75,3 @@ def test_every_file_with_tests_of_a_gpu_belongs_to_a_part(tmp_path: Path) -> Non
     files = [file for file in TESTS.rglob("test_*.py") if marked.search(file.read_text(encoding="utf-8"))]
     left = [file for file in files if not any(file.is_relative_to(place) for place in places)]
     assert len(files) > 5 and left == []
-
-
-def test_an_unknown_word_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(SystemExit, match="devise=cpu: no such option; write device="):
-        main(["devise=cpu"])
