@@ -138,7 +138,8 @@ def leave_empty(axes: Axes) -> None:
 
 
 def shorten_path(text: str, longest: int = 36) -> str:
-    """The end of a path, which names the example."""
+    """The end of a path, which names the example; ? is a letter that no installed font has."""
+    text = "".join(letter if _can_write(letter) else "?" for letter in text)
     return text if len(text) <= longest else f"…{text[1 - longest :]}"
 
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from sliceformer_lab.measures import drawing
-from sliceformer_lab.measures.drawing import Chart, Look, draw_chart, legend_of, names_in_picture
+from sliceformer_lab.measures.drawing import Chart, Look, draw_chart, legend_of, names_in_picture, shorten_path
 
 
 def draw_line(axes: Axes) -> None:
@@ -45,6 +45,7 @@ def test_a_class_whose_name_no_font_can_write_is_its_number_and_the_picture_says
     assert list(written) == ["cat", "1", "cr\u00e8me br\u00fbl\u00e9e"]
     assert "some names are numbers" in remark
     assert names_in_picture(["cat", "dog one"]) == (["cat", "dog one"], "")
+    assert shorten_path("\u732b/7.png") == "?/7.png"
 
 
 def test_an_installed_font_with_these_letters_writes_them(fonts: list[str]) -> None:

@@ -12,6 +12,7 @@ from sliceformer_lab.commands.compare.results import Comparison
 from sliceformer_lab.commands.compare.sentences import unit_of
 from sliceformer_lab.commands.compare.verdicts import Finding
 from sliceformer_lab.measures.drawing import Chart, Look, legend_of, looks_of, save_chart
+from sliceformer_lab.measures.line_panels import write_plain_numbers
 from sliceformer_lab.measures.metric_scale import factor_of, format_heading
 from sliceformer_lab.runs.controls import is_control
 
@@ -94,6 +95,7 @@ def _draw_trials(axes: Axes, found: Comparison, looks: dict[str, Look]) -> None:
             where = best.point.rate, factor * best.mean
             axes.plot(*where, "o", markersize=12, mfc="none", markeredgecolor=look.colour, markeredgewidth=1.4)
     axes.set_xscale("log")
+    write_plain_numbers(axes.xaxis, axes.get_xlim())
     axes.set(
         xlabel="learning rate (ring: chosen)",
         ylabel=format_heading(f"validation {found.goal.monitor}"),
