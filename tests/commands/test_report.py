@@ -295,13 +295,6 @@ def test_pairs_are_tested_by_student_s_test_from_three_on(tmp_path: Path) -> Non
     assert (samsa.pairs, samsa.p, samsa.verdict) == (2, None, "not tested: 2 of 3 pairs")
 
 
-def test_no_difference_is_called_detectable_where_all_pairs_differ_by_the_same(tmp_path: Path) -> None:
-    write_runs(tmp_path, "mha", *GOOD)
-    write_runs(tmp_path, "csp", *GOOD)
-    test = by_label(tmp_path)["csp"].test
-    assert (test.difference, test.p, test.verdict, test.smallest) == (0.0, 1.0, "not significant", None)
-
-
 def test_the_tests_of_a_table_are_corrected_for_their_number(tmp_path: Path) -> None:
     near = [value - change for value, change in zip(GOOD, (0.02, 0.0, 0.01, 0.02, -0.002, 0.012), strict=True)]
     write_runs(tmp_path, "mha", *GOOD)
