@@ -92,6 +92,6 @@ def _cells(axis: Found, name: str, bold: bool) -> tuple[str, str]:
     estimate = estimates(axis).get(name)
     if estimate is None:
         return mean, ""
-    half = estimate.interval().high - estimate.mean
+    half = estimate.interval().half_width
     difference = f"{100 * estimate.mean:+.2f} ± {100 * half:.2f}"
     return mean, f"**{difference}**" if bold else difference

@@ -105,7 +105,7 @@ def table(study: str) -> str:
         rows.append([f"**{claim}**", "", "", "", ""])
         adjusted = holm([one.p() for one in estimates])
         for (a, b), one, p in zip(pairs, estimates, adjusted, strict=True):
-            half = one.interval().high - one.mean
+            half = one.interval().half_width
             both = [f"`{name}` {interval(as_percent(found[name]))}" for name in (a, b)]
             sees = f"{smallest_difference(one, len(pairs)):.2g}"
             rows.append([*both, f"{one.mean:+.2f} ± {half:.2f}", format_p(p), sees])

@@ -80,7 +80,7 @@ def splits(runs: list[Run]) -> str:
         if name != "csp":
             pairs = [(scores["csp", split], scores[name, split]) for split in ("val", "test")]
             found = [estimate_over_seeds([ours[seed] - theirs[seed] for seed in ours]) for ours, theirs in pairs]
-            cells = [f"{one.mean:+.2f} ± {one.interval().high - one.mean:.2f}" for one in found if one is not None]
+            cells = [f"{one.mean:+.2f} ± {one.interval().half_width:.2f}" for one in found if one is not None]
             rows.append([f"`{name}`", *cells])
     return markdown_table(["`csp` less", "on validation, points", "on test, points"], *rows)
 

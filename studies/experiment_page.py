@@ -153,7 +153,7 @@ def table(results: Results) -> str:
     metric, rows = one.metric, []
     for row in one.rows:
         own = estimate_crossed(np.stack([*results.scores(row).values()]))
-        score = format_estimate(own.mean, own.interval().high - own.mean, factor_of(metric))
+        score = format_estimate(own.mean, own.interval().half_width, factor_of(metric))
         cells = ["", "", "did not learn" if not results.learned[row] else ""]
         if row in results.outcomes:
             outcome = results.outcomes[row]
@@ -220,7 +220,7 @@ def _difference(found: Outcome, one: Experiment) -> str:
 
 def _less(mean: float, estimate: Estimate, metric: str) -> str:
     """A difference with its sign and half of its interval."""
-    return format_estimate(mean, estimate.interval().high - estimate.mean, factor_of(metric), signed=True)
+    return format_estimate(mean, estimate.interval().half_width, factor_of(metric), signed=True)
 
 
 def _of_references(results: Results) -> Iterator[str]:

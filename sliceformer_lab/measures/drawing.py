@@ -15,7 +15,6 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 from matplotlib.lines import Line2D
@@ -72,6 +71,7 @@ STYLE: Any = {
 }
 
 Panel = Callable[[Any], None]  # draws on axes of its own
+EMPTY: Panel = Axes.set_axis_off  # only fills its place in the grid
 
 
 @dataclass(frozen=True)
@@ -125,16 +125,6 @@ def draw_pixels(axes: Axes, pixels: Any, **style: Any) -> None:
     """A picture or matrix without numbers at its sides."""
     axes.imshow(pixels, interpolation="nearest", **style)
     axes.set(xticks=[], yticks=[])
-
-
-def add_colour_bar(axes: Axes, drawn: ScalarMappable, label: str, **style: Any) -> None:
-    """What the colours of a panel mean, at its right."""
-    axes.figure.colorbar(drawn, ax=axes, label=label, **style)
-
-
-def leave_empty(axes: Axes) -> None:
-    """A panel that only fills its place in the grid."""
-    axes.set_axis_off()
 
 
 def shorten_path(text: str, longest: int = 36) -> str:

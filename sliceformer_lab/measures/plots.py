@@ -11,11 +11,11 @@ from matplotlib.colors import to_hex
 from matplotlib.lines import Line2D
 
 from sliceformer_lab.measures.drawing import (
+    EMPTY,
     GRADIENT,
     Chart,
     Look,
     Panel,
-    leave_empty,
     legend_of,
     looks_of,
     save_chart,
@@ -54,7 +54,7 @@ def plot_spectra(record: ProbeRecord, path: Path) -> None:
     depth = [_depth_panel(record, *panel, looks) for panel in DEPTH_PANELS]
     kinds = ", ".join(dict.fromkeys(record.attentions.tolist()))
     chart = Chart(
-        panels=[*spectra, *[leave_empty] * (len(depth) - len(spectra)), *depth],
+        panels=[*spectra, *[EMPTY] * (len(depth) - len(spectra)), *depth],
         legend=[
             *(Line2D([], [], color=shades[one], label=f"layer {one}") for one in thin_out(layers, MAX_LAYER_ENTRIES)),
             *legend_of(looks),
@@ -114,7 +114,7 @@ def plot_curves(metrics: pd.DataFrame, path: Path) -> None:
     panels = {title: columns for title, columns in curves.items() if columns}
     looks = looks_of({column: False for columns in panels.values() for column in columns})
     chart = Chart(
-        panels=[_curve_panel(metrics, columns, looks, title) for title, columns in panels.items()] or [leave_empty],
+        panels=[_curve_panel(metrics, columns, looks, title) for title, columns in panels.items()] or [EMPTY],
         legend=legend_of(looks),
         size=(5.0, 3.6),
     )

@@ -20,7 +20,6 @@ from sliceformer_lab.measures.drawing import (
     COLOURS,
     MUTED,
     Chart,
-    add_colour_bar,
     draw_pixels,
     save_chart,
     shorten_path,
@@ -80,7 +79,7 @@ def _draw_matrix(axes: Axes, shown: NDArray[np.int64], share: NDArray[np.float64
         if has_numbers and number:
             ink = "white" if share[row, column] > 0.55 else "black"
             axes.text(column, row, f"{number:,}", ha="center", va="center", color=ink, fontsize=8)
-    add_colour_bar(axes, drawn, "share of the true class", shrink=0.8, format=PercentFormatter(1))
+    axes.figure.colorbar(drawn, ax=axes, label="share of the true class", shrink=0.8, format=PercentFormatter(1))
 
 
 def plot_roc(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence[str], path: Path, title: str) -> None:

@@ -34,6 +34,11 @@ class Interval:
     high: float
     how: str
 
+    @property
+    def half_width(self) -> float:
+        """Half of its width, which decides how many digits are shown."""
+        return (self.high - self.low) / 2
+
 
 def student_half_width(std: np.ndarray | float, count: np.ndarray | int) -> np.ndarray:
     """Half of Student's 95 % interval of a mean from the standard deviation (n - 1) of `count` values; NaN for one."""

@@ -30,4 +30,4 @@ def format_mean(table: np.ndarray | None) -> str:
     if table is None:
         return "–"
     one = estimate_crossed(table)
-    return f"{100 * one.mean:.1f} ± {100 * (one.interval().high - one.mean):.1f}"
+    return f"{100 * one.mean:.1f} ± {100 * one.interval().half_width:.1f}"

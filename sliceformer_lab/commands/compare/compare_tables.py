@@ -37,8 +37,8 @@ def _verdict_rows(one: Outcome, metric: str) -> Iterator[list[str]]:
         seen = finding.on_validation
         validation = "–"
         if seen is not None:
-            middle, half, factor = (seen.high + seen.low) / 2, (seen.high - seen.low) / 2, factor_of(metric)
-            validation = format_estimate(middle, half, factor, signed=True)
+            middle = (seen.high + seen.low) / 2
+            validation = format_estimate(middle, seen.half_width, factor_of(metric), signed=True)
         tests = [format_p(finding.p), format_p(finding.sign_flip_p), format_smallest(finding, metric)]
         name = AXIS_NAMES[axis]
         yield [*first, name, format_difference(finding, metric), *tests, in_unit(finding.margin, metric), validation]
@@ -91,8 +91,7 @@ def rate_table(found: Comparison) -> Rows:
             continue
         lead, ahead = lead_of(best, trials, found.goal.sign), "–"
         if lead is not None:
-            half, factor = lead.interval().high - lead.mean, factor_of(metric)
-            ahead = f"{format_estimate(lead.mean, half, factor)} over seeds"
+            ahead = f"{format_estimate(lead.mean, lead.interval().half_width, factor_of(metric))} over seeds"
         runs = str(sum(len(trial.scores) for trial in trials))
         rows.append([name, in_unit(best.mean, metric), runs, ahead, "yes" if tuning.at_edge[name] else ""])
     return rows

@@ -218,11 +218,7 @@ def in_unit(value: float | None, metric: str) -> str:
 
 def format_smallest(finding: Finding, metric: str) -> str:
     """The difference that could have been found, in the digits of the interval."""
-    return format_number(finding.smallest, factor_of(metric), _half_width(finding)) or "–"
-
-
-def _half_width(finding: Finding) -> float:
-    return finding.interval.high - finding.estimate.mean
+    return format_number(finding.smallest, factor_of(metric), finding.interval.half_width) or "–"
 
 
 def unit_of(metric: str) -> str:
@@ -238,13 +234,13 @@ def with_unit(value: float | None, metric: str) -> str:
 def format_difference(finding: Finding, metric: str) -> str:
     """A mean difference in favour of the subject, with its interval; an interval over seeds alone says so."""
     over = "" if finding.estimate.over == "seeds and examples" else f" over {finding.estimate.over}"
-    difference = format_estimate(finding.estimate.mean, _half_width(finding), factor_of(metric), signed=True)
+    difference = format_estimate(finding.estimate.mean, finding.interval.half_width, factor_of(metric), signed=True)
     return f"{difference}{over}"
 
 
 def format_size(finding: Finding, metric: str) -> str:
     """A mean difference without its sign, half of its interval, and their unit."""
-    size = format_estimate(abs(finding.estimate.mean), _half_width(finding), factor_of(metric))
+    size = format_estimate(abs(finding.estimate.mean), finding.interval.half_width, factor_of(metric))
     return f"{size} {unit_of(metric)}"
 
 

@@ -30,7 +30,7 @@ from sliceformer_lab.commands.inspect.panels import (
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.measures.capture import evaluation_mode
-from sliceformer_lab.measures.drawing import Chart, Look, Panel, draw_pixels, leave_empty, legend_of
+from sliceformer_lab.measures.drawing import EMPTY, Chart, Look, Panel, draw_pixels, legend_of
 from sliceformer_lab.measures.line_panels import ROW, axis_bounds, line_panel
 from sliceformer_lab.measures.maps import (
     apart_on_grid,
@@ -237,7 +237,7 @@ def _draw_maps(group: Group, picture: Picture) -> Chart:
             partial(_draw_map, matrix=one.numpy(), title=f"{name}\nlayer {layer + 1}, {number}")
             for layer, number, one in maps
         ]
-        panels += [leave_empty] * (width - len(maps))
+        panels += [EMPTY] * (width - len(maps))
     heading = (
         f"{group.title}\nToken maps of the first sample: row = receiving token, column = source token, number = "
         f"channel or head; darkest = largest weight of a map.\n{BY_CONSTRUCTION}"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from rich.table import Table
 from torch import Tensor
 
@@ -24,14 +22,13 @@ from sliceformer_lab.commands.inspect.panels import (
     CHECKPOINT_TITLES,
     caption,
     draw_grid,
-    lines_over,
     looks_of_rows,
     summary_table,
 )
 from sliceformer_lab.commands.inspect.parts import ALL_PARTS, WHOLE, Parts, can_be_taken_apart, only_parts
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.measures.capture import evaluation_mode, record_blocks
-from sliceformer_lab.measures.drawing import Chart, Look, Panel
+from sliceformer_lab.measures.drawing import Chart, Look
 from sliceformer_lab.measures.line_panels import ROW
 from sliceformer_lab.measures.residual import (
     centre_of,
@@ -173,13 +170,15 @@ def _draw_depth(group: Group, table: pd.DataFrame, checkpoint: str) -> Chart:
 
 
 def _draw_bound(group: Group, table: pd.DataFrame) -> Chart:
-    """Growth of the residual through attentions alone, with dash-dotted bounds: a panel for each checkpoint."""
-    looks, checkpoints = looks_of_rows(table), table["checkpoint"].unique()
+    """Growth of the residual through attentions alone, and its bounds: a panel for each checkpoint."""
     growth, bound = (table[table["measure"] == measure] for measure in ("growth", "bound"))
-    title = f"{group.task}, attention alone: growth of the residual (from {SHOWN_FROM:g}); dash-dotted: CSP's Theorem 1"
-    chart = draw_grid(
+    looks, checkpoints = looks_of_rows(growth), table["checkpoint"].unique()
+    looks |= {f"{row}: bound": Look(looks[row].colour, "none", "-.") for row in bound[ROW].unique()}
+    lines = pd.concat([_from_rounding(growth), bound.assign(**{ROW: bound[ROW] + ": bound"})])
+    title = f"{group.task}, attention alone: growth of the residual (from {SHOWN_FROM:g}) and bounds of CSP's Theorem 1"
+    return draw_grid(
         f"{group.task}-bound",
-        [(CHECKPOINT_TITLES[one], _from_rounding(growth[growth["checkpoint"] == one])) for one in checkpoints],
+        [(CHECKPOINT_TITLES[one], lines[lines["checkpoint"] == one]) for one in checkpoints],
         looks,
         columns=len(checkpoints),
         axes_names=("attentions passed", ["residual / residual of the input"]),
@@ -187,17 +186,6 @@ def _draw_bound(group: Group, table: pd.DataFrame) -> Chart:
         log_rows=1,
         size=(5.5, 4.2),
     )
-    lines = [lines_over(bound[bound["checkpoint"] == one], "layer") for one in checkpoints]
-    pairs = zip(chart.panels, lines, strict=True)
-    add_bound = partial(_draw_with_bound, looks=looks, top=1.5 * float(bound["mean"].max()))
-    return replace(chart, panels=[partial(add_bound, panel=panel, lines=line) for panel, line in pairs])
-
-
-def _draw_with_bound(axes: Axes, panel: Panel, lines: pd.DataFrame, looks: Mapping[str, Look], top: float) -> None:
-    panel(axes)
-    axes.set_ylim(top=max(top, axes.get_ylim()[1]))
-    for row, line in lines.groupby(ROW, sort=False):
-        axes.plot(line["x"], line["mean"], color=looks[str(row)].colour, linestyle="-.")
 
 
 def _from_rounding(rows: pd.DataFrame) -> pd.DataFrame:

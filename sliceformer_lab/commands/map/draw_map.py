@@ -12,7 +12,7 @@ from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
 
 from sliceformer_lab.commands.map.map_results import Map, Result
-from sliceformer_lab.measures.drawing import INK, Chart, add_colour_bar, save_chart
+from sliceformer_lab.measures.drawing import INK, Chart, save_chart
 
 SHADES = mpl.colormaps["YlGnBu"]
 MIN_LOW_ROWS = 30  # attentions, from which on their rows are low
@@ -45,7 +45,7 @@ def draw_map(found: Map, path: Path, groups: Mapping[str, Sequence[str]] | None 
             axes.text(-0.48, row, title, ha="left", va="center", style="italic")
         _number_axes(axes, rows, options.probes, options.seeds)
         scale = ScalarMappable(Normalize(0, 1), SHADES)
-        add_colour_bar(axes, scale, "(score - chance) / (1 - chance)", shrink=0.4 if is_low else 0.8)
+        axes.figure.colorbar(scale, ax=axes, label="(score - chance) / (1 - chance)", shrink=0.4 if is_low else 0.8)
 
     save_chart(Chart(panels=[draw], size=(width, height)), path)
 

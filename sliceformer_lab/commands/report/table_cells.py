@@ -101,7 +101,7 @@ def largest_first(table: Table, name: str) -> bool:
 
 def _format_score(line: Line, factor: float) -> str:
     """The mean with its interval; for two seeds, which give none, with both results."""
-    mean = format_number(line.mean, factor, half_width_of(line.interval))
+    mean = format_number(line.mean, factor, line.interval.half_width if line.interval else None)
     if line.interval is None and len(line.values) > 1:
         low, high = sorted(line.values.values())[:: len(line.values) - 1]
         return f"{mean} ({format_number(low, factor)}, {format_number(high, factor)})"
@@ -118,7 +118,7 @@ def _format_difference(line: Line, factor: float, named: bool) -> str:
     """The difference to the opponent, which is `named` if the column's head does not name it."""
     if line.test is None or line.test.difference is None:
         return ""
-    half = half_width_of(line.test.estimate.interval()) if line.test.estimate else None
+    half = line.test.estimate.interval().half_width if line.test.estimate else None
     return f"{format_signed(line.test.difference, factor, half)}{f' to {line.test.against}' if named else ''}"
 
 
@@ -176,10 +176,5 @@ def published_notes(published: Published | None) -> list[str]:
 def _format_interval(interval: Interval | None, factor: float) -> str:
     if interval is None:
         return ""
-    low, high = (format_number(end, factor, half_width_of(interval)) for end in (interval.low, interval.high))
+    low, high = (format_number(end, factor, interval.half_width) for end in (interval.low, interval.high))
     return f" [{low}, {high}]"
-
-
-def half_width_of(interval: Interval | None) -> float | None:
-    """Half of an interval, which decides how many digits are shown."""
-    return (interval.high - interval.low) / 2 if interval else None

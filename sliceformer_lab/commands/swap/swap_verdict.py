@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sliceformer_lab.commands.compare.sentences import format_p
+from sliceformer_lab.measures.metric_scale import PERCENT, format_estimate
 from sliceformer_lab.measures.statistics import LEVEL, Estimate, estimate_crossed, holm
 from sliceformer_lab.runs.plain_text import markdown_table
 
@@ -111,7 +112,7 @@ def verdict_sentence(found: SwapVerdict) -> str:
 
 def format_points(one: Estimate) -> str:
     """A difference of accuracies in points, with the half of its interval."""
-    return f"{100 * one.mean:+.2f} ± {50 * (one.interval().high - one.interval().low):.2f}"
+    return format_estimate(one.mean, one.interval().half_width, PERCENT, signed=True)
 
 
 def _format_percent(right: np.ndarray) -> str:
