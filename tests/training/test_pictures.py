@@ -15,6 +15,7 @@ from torch import Tensor
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.spec import Example
+from sliceformer_lab.measures import drawing
 from sliceformer_lab.runs.folder import pictures_in
 from sliceformer_lab.training.interfaces import TaskModule
 from sliceformer_lab.training.results.record import draw_pictures
@@ -55,15 +56,17 @@ ALIKE = ("lra_retrieval", "lra_listops", "modelnet40", "peptides_struct")  # to 
 @pytest.mark.parametrize(
     "task", [pytest.param(task, marks=pytest.mark.slow) if task in ALIKE else task for task in EXPECTED]
 )
-def test_every_kind_of_task_gets_the_pictures_that_make_sense(
-    task: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_every_kind_of_task_gets_the_pictures_that_make_sense_with_names_that_can_be_written(
+    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(drawing, "names_in_picture", lambda names: (asked.append(names) or names, ""))
     (tmp_path / "data").mkdir()
     data = task_modules.ready(task, tmp_path / "data")
     write_log(tmp_path)
     draw_pictures(tmp_path, model(task, data), data, predictions(data))
     assert [file.name for file in pictures_in(tmp_path)] == [*sorted(EXPECTED[task]), "curves.png"]
-    assert caplog.messages == []
+    assert caplog.messages == [] and len(asked) == len(EXPECTED[task])
 
 
 def test_a_model_without_mistakes_has_no_picture_of_them(tmp_path: Path) -> None:
