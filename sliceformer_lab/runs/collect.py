@@ -153,8 +153,8 @@ class MissingRun:
     reason: str | None = None  # why it was refused
 
     def __str__(self) -> str:
-        said = f" ({self.reason})" if self.reason else ""
-        return f"{self.sweep}, job {self.job}: {' '.join(self.overrides)}{said}"
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"{self.sweep}, job {self.job}: {' '.join(self.overrides)}{reason}"
 
 
 @dataclass(frozen=True)

@@ -57,8 +57,8 @@ class JobBoard:
         self._left = [job for job in self._left if not state_of(self._sweep.place(job)).is_final]
         if state.status == "ok":
             self._took.append(seconds)
-        said = f"{state.value:.4f}" if state.value is not None else state.error or ""
-        line = f"{job.name}  {state.status}  {said}  {seconds:.0f} s"
+        outcome = f"{state.value:.4f}" if state.value is not None else state.error or ""
+        line = f"{job.name}  {state.status}  {outcome}  {seconds:.0f} s"
         self._console.print(line if self._live is not None else f"{line}; {self._format_summary()}")
 
     def refresh(self) -> None:

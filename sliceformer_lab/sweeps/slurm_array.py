@@ -38,7 +38,7 @@ from sliceformer_lab.sweeps.queue import SLURM, Launcher, Queue, RunJob, print_t
 from sliceformer_lab.training.processes.signals import first_signal, signals_as_errors
 from sliceformer_lab.training.processes.slurm_tasks import joined_step
 
-SLURM_FOLDER = ".slurm"  # in the folder of a sweep: what submitit writes, and NUMBERS
+SLURM_FOLDER = ".slurm"  # in the folder of a sweep: what submitit writes, and NUMBERS_FILE
 NUMBERS_FILE = "jobs.json"  # the number in Slurm of each job
 POLL_S = 5.0  # seconds between questions to Slurm
 MAX_SILENCE_S = 600.0  # seconds in which Slurm may give no answer, as while its controller is restarted
@@ -126,8 +126,8 @@ class Slurm(Launcher):
             with redirect_stderr(io.StringIO()):  # submitit repeats there what sbatch says
                 submitted = executor.map_array(ArrayTask(queue.sweep, queue.run), jobs)
         except FailedJobError as error:
-            said = re.findall(r"sbatch: error: (?:Batch job submission failed: )?([^\\\n]+)", str(error))
-            reason = "; ".join(dict.fromkeys(said)) or " ".join(str(error).split())
+            errors = re.findall(r"sbatch: error: (?:Batch job submission failed: )?([^\\\n]+)", str(error))
+            reason = "; ".join(dict.fromkeys(errors)) or " ".join(str(error).split())
             raise LabError(f"launcher=slurm: Slurm refuses the jobs ({reason}); `sinfo` shows what there is") from error
         return {job.name: one.job_id for job, one in zip(jobs, submitted, strict=True)}
 

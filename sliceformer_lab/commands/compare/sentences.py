@@ -52,9 +52,9 @@ def _list_verdicts(found: Comparison) -> list[str]:
         parts.append(
             f"is not distinguishable from {list_names([_describe_undecided(found, one) for one in undecided])}"
         )
-    said = [f"{subject} {'; it '.join(parts)}"] if parts else []
+    judged = [f"{subject} {'; it '.join(parts)}"] if parts else []
     withheld = [_describe_withheld(found, one) for one in found.outcomes if one.verdict == "withheld"]
-    return [*said, *withheld, *_not_compared(found)]
+    return [*judged, *withheld, *_not_compared(found)]
 
 
 def _not_compared(found: Comparison) -> Iterator[str]:
