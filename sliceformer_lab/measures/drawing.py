@@ -33,10 +33,9 @@ LINES: tuple[LineStyleType, ...] = ("-", "--")
 CONTROL_LINE: LineStyleType = ":"
 INK, MUTED, LINE = "#1b2026", "#59636e", "#d9dee3"  # of words; of what is not a row: chance, references; of axes
 VARIABLES = {INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)"}  # of the page, for both colour schemes
-ASIAN_FONTS = (  # the first one that is installed writes the letters that matplotlib's own font lacks
-    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Micro Hei"),
-    *("WenQuanYi Zen Hei", "Droid Sans Fallback", "AR PL UMing CN", "PingFang SC", "Hiragino Sans GB", "STHeiti"),
-    *("Microsoft YaHei", "SimHei", "SimSun", "Yu Gothic", "Malgun Gothic", "Arial Unicode MS"),
+# an installed font with such a name writes the letters that matplotlib's own font lacks
+ASIAN_FONTS = re.compile(
+    "CJK|Source Han|WenQuanYi|Fallback|UMing|PingFang|Hiragino|Heiti|YaHei|SimHei|Gothic|Unicode MS"
 )
 PANEL_INCHES = (2.9, 2.4)
 DPI = 144  # of PNG files
@@ -46,7 +45,7 @@ HEADING_LETTERS, HEADING_LINE_INCHES = 10.5, 0.2  # letters an inch; the height 
 LEGEND_SPACING = 0.5  # letters between its entries
 SWATCH_INCHES = (0.4, 0.17)  # of an entry of a legend on the page
 STYLE: Any = {
-    "font.family": ["sans-serif", *[name for name in ASIAN_FONTS if name in fontManager.get_font_names()][:1]],
+    "font.family": ["sans-serif", *sorted(filter(ASIAN_FONTS.search, fontManager.get_font_names()))[:1]],
     "font.size": 9,
     "text.color": INK,
     "text.parse_math": False,  # names come from files

@@ -22,8 +22,7 @@ from support.spectra import record
 
 from sliceformer_lab.commands.report.figures import figures
 from sliceformer_lab.commands.report.figures.curves import learning_curves
-from sliceformer_lab.commands.report.figures.page_figure import PageFigure
-from sliceformer_lab.commands.report.figures.plot_rows import PlotTable, plot_tables
+from sliceformer_lab.commands.report.figures.plot_rows import PageFigure, PlotTable, plot_tables
 from sliceformer_lab.commands.report.figures.scores import score_figures
 from sliceformer_lab.commands.report.figures.spectra import spectral_figures
 from sliceformer_lab.commands.report.report_options import ReportOptions

@@ -21,7 +21,7 @@ from support.run_folders import write_predictions, write_run, write_runs
 from test_report import CELL, EQUAL
 from test_report_figures import write_csv
 
-from sliceformer_lab.commands.report.figures.page_figure import PageFigure
+from sliceformer_lab.commands.report.figures.plot_rows import PageFigure
 from sliceformer_lab.commands.report.page import page
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.run_details import run_details

@@ -123,7 +123,7 @@ def test_differences_are_those_of_the_scores_beside_them_whichever_direction_is_
         assert means[one.subject] == means[row] or difference[0] == "+-"[means[one.subject] < means[row]]
     for reference in results.references:
         best = one.sign * max(one.sign * means[row] for row in one.rows)
-        score = float(experiment_page.number(reference["test"], one.metric))
+        score = float(experiment_page.in_unit(reference["test"], one.metric))
         said = experiment_page.sentence(results).partition(f"less {reference['name']}: ")[2]
         assert (float(said.partition(" ")[0]) > 0) == (best > score)
 

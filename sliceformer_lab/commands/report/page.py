@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sliceformer_lab.cli.help import first_comments
-from sliceformer_lab.commands.report.figures.page_figure import PageFigure
+from sliceformer_lab.commands.report.figures.plot_rows import PageFigure
 from sliceformer_lab.commands.report.lines import Line
 from sliceformer_lab.commands.report.run_details import run_details
 from sliceformer_lab.commands.report.table_cells import (

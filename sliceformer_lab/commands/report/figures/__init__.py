@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sliceformer_lab.commands.report.figures.curves import learning_curves
-from sliceformer_lab.commands.report.figures.page_figure import PageFigure
-from sliceformer_lab.commands.report.figures.plot_rows import plot_tables
+from sliceformer_lab.commands.report.figures.plot_rows import PageFigure, plot_tables
 from sliceformer_lab.commands.report.figures.scores import score_figures
 from sliceformer_lab.commands.report.figures.spectra import spectral_figures
 from sliceformer_lab.commands.report.table_cells import Section

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sliceformer_lab.commands.report.figures.page_figure import PageFigure
-from sliceformer_lab.commands.report.figures.plot_rows import PlotTable
+from sliceformer_lab.commands.report.figures.plot_rows import PageFigure, PlotTable
 from sliceformer_lab.measures.drawing import Look, Panel, legend_of
 from sliceformer_lab.measures.line_panels import ROW, axis_bounds, line_panel, seed_means, thin_out
 from sliceformer_lab.measures.metric_scale import format_heading, format_value, metric_bounds

@@ -1,4 +1,4 @@
-"""The rows that the figures of a table show, each with one colour, marker and dash in all figures."""
+"""The figures of a table, and the rows that they show, each with one colour, marker and dash in all figures."""
 
 from __future__ import annotations
 
@@ -10,12 +10,22 @@ import pandas as pd
 from sliceformer_lab.commands.compare.row_looks import assign_looks, name_in_figures
 from sliceformer_lab.commands.report.lines import Line
 from sliceformer_lab.commands.report.table_cells import Section
-from sliceformer_lab.measures.drawing import Look
+from sliceformer_lab.measures.drawing import Chart, Look
 from sliceformer_lab.measures.line_panels import ROW
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.controls import is_control
 
 MAX_PLOT_ROWS = 12  # more cannot be distinguished
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageFigure(Chart):
+    """A figure of the report's page. Its name, unique in a report, is its anchor too."""
+
+    title: str
+    caption: str  # what is plotted, over how many runs, and its limits
+    alt: str  # text alternative: the main numbers
+    table: str = ""  # the title of its table
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
-from sliceformer_lab.commands.report.figures.page_figure import PageFigure
-from sliceformer_lab.commands.report.figures.plot_rows import PlotRow, PlotTable, select_rows
+from sliceformer_lab.commands.report.figures.plot_rows import PageFigure, PlotRow, PlotTable, select_rows
 from sliceformer_lab.commands.report.lines import machine
 from sliceformer_lab.commands.report.reference_rows import ReferenceRow, references_of
 from sliceformer_lab.measures.drawing import MUTED, Panel, legend_of

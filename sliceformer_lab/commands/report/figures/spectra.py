@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
 
-from sliceformer_lab.commands.report.figures.page_figure import PageFigure
-from sliceformer_lab.commands.report.figures.plot_rows import PlotTable
+from sliceformer_lab.commands.report.figures.plot_rows import PageFigure, PlotTable
 from sliceformer_lab.measures.drawing import Panel, legend_of
 from sliceformer_lab.measures.line_panels import (
     AFTER,
