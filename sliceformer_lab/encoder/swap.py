@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
+import torch
 from timm.layers import attention as timm_attention
 from timm.models import vision_transformer
 from timm.models.vision_transformer import VisionTransformer
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 Model = TypeVar("Model", bound=nn.Module)
 
 READY = ("csp", "csp_shift_only", "sliceformer", "mean", "identity")  # no weights, nothing random, one for all layers
+HIDES = -1e3  # a number that is added to a score, below which the token has no weight
 _REFUSED = {  # classes of timm whose attention cannot be exchanged alone
     "NaFlexVit": "it masks images of several sizes, and its patches have no fixed number",
     "Eva": "rotary positions enter through queries and keys, which the swap would lose",
@@ -159,13 +161,22 @@ class TorchAttention(SwappedAttention):
             )
         if attn_mask is not None or is_causal:
             raise ValueError("a swapped attention takes no attention mask, only key_padding_mask")
-        real = key_padding_mask
-        if real is not None:
-            real = real == 0 if real.is_floating_point() else ~real
         x = query if self.batch_first else query.transpose(0, 1)
         self.refuse_longer(x.shape[1])
-        mixed = self.attention(x, suffix_padding(real))
+        mixed = self.attention(x, suffix_padding(_real_tokens(key_padding_mask)))
         return mixed if self.batch_first else mixed.transpose(0, 1), None
+
+
+def _real_tokens(key_padding_mask: Tensor | None) -> Tensor | None:
+    """The tokens (B, N) bool that torch's mask leaves. Raises ValueError for numbers that only weaken a token."""
+    if key_padding_mask is None or not key_padding_mask.is_floating_point():
+        return None if key_padding_mask is None else ~key_padding_mask
+    real = key_padding_mask == 0
+    if not torch.compiler.is_compiling() and bool((key_padding_mask[~real] > HIDES).any()):
+        raise ValueError(
+            "a swapped attention takes key_padding_mask as bool, or as 0 and -inf; torch adds other numbers"
+        )
+    return real
 
 
 def _timm_replacement(

@@ -92,6 +92,17 @@ def test_an_input_without_a_batch_is_refused() -> None:
         layer(torch.randn(6, 24))
 
 
+def test_a_mask_of_numbers_hides_tokens_or_is_refused() -> None:
+    layer = swap(nn.TransformerEncoderLayer(24, 3, dropout=0, batch_first=True), "csp", max_len=9)
+    x, padding = torch.randn(1, 9, 24), (torch.arange(9) >= 5)[None]
+    expected = layer(x, src_key_padding_mask=padding)
+    for hidden in (-torch.inf, -1e4):
+        assert_close(layer(x, src_key_padding_mask=torch.zeros(1, 9).masked_fill(padding, hidden)), expected)
+    for other in (1.0, -1.0):
+        with pytest.raises(ValueError, match="key_padding_mask as bool, or as 0 and -inf"):
+            layer(x, src_key_padding_mask=torch.zeros(1, 9).masked_fill(padding, other))
+
+
 def test_a_compiled_program_refuses_padding_in_front_too() -> None:
     layer = swap(nn.TransformerEncoderLayer(24, 3, dropout=0, batch_first=True), "csp", max_len=9)
     x, padding = torch.randn(1, 9, 24), (torch.arange(9) >= 5)[None]
