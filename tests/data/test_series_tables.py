@@ -92,6 +92,23 @@ def test_the_order_of_named_columns_means_nothing_in_other_tables(tmp_path: Path
         table(tmp_path / "a.csv", ROWS, test_file=str(tmp_path / "test.csv"))
 
 
+def test_a_table_without_a_channel_or_a_time_in_the_middle_is_refused(tmp_path: Path) -> None:
+    data = table(tmp_path / "a.csv", ROWS)
+    with pytest.raises(DataError, match=r"new.csv has no column 'b', which the training table has"):
+        predicted(data, tmp_path / "new.csv", "label,a,c\nx,1,3\n")
+    times = "id,label,x,y\n" + "".join(f"{i},{'ab'[i % 2]},1,{i}\n" for i in range(6))
+    (tmp_path / "test.csv").write_text("id,label,x\n7,a,1\n")
+    with pytest.raises(DataError, match=r"test.csv has no column 'y', which the training table has"):
+        table(tmp_path / "b.csv", times, id_column="id", test_file=str(tmp_path / "test.csv"))
+
+
+def test_the_error_of_a_series_names_the_place_once(tmp_path: Path) -> None:
+    rows = "id,label,x\n" + "".join(f"{i},{'ab'[i % 2]},{i}\n" for i in range(6))
+    data = table(tmp_path / "a.csv", rows, id_column="id")
+    (error,) = predicted(data, tmp_path / "new.csv", "id,x,c\n7,1,1\n")
+    assert error.startswith(f"{tmp_path / 'new.csv'}, line 2 has a column 'c'"), "not 'it/tmp'"
+
+
 def test_a_new_table_has_a_header_if_the_training_table_has_one(tmp_path: Path) -> None:
     data = table(tmp_path / "a.csv", "label,400.5,420.5\nx,1,2\ny,3,4\n")
     assert predicted(data, tmp_path / "new.csv", "400.5,420.5\n5,6\n") == [[[5], [6]]]

@@ -145,8 +145,10 @@ class SeriesTable(SeriesData, OwnTables):
                 yield NewInput(Path(found.place).name, self._check_label(found.label) or found.values)
             else:
                 place, error = found
-                reason = str(error).removeprefix(place)
-                yield NewInput(Path(place).name, DataError(f"it{reason}".removeprefix("it: ")))
+                reason = str(error)  # of a later row of the series, or of this place
+                if reason.startswith(place):
+                    reason = f"it{reason.removeprefix(place)}".removeprefix("it: ")
+                yield NewInput(Path(place).name, DataError(reason))
 
     def _check_label(self, label: str) -> DataError | None:
         """The error of a new row whose label is no class of the trained model."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sliceformer_lab.data.series.table_form import MISSING, Column, TableForm, TableLayout, table_rows
+from sliceformer_lab.data.series.table_form import MISSING, Column, TableForm, TableLayout, check_columns, table_rows
 from sliceformer_lab.data.series.times import in_time, time_of
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import MAX_TARGET, RowsAndErrors, field_of, number_of, split_of
@@ -47,6 +47,7 @@ def series_and_errors(path: Path, form: TableForm, layout: TableLayout, *, label
     without a header whatever its column of labels holds.
     """
     form = form.named(layout.header)
+    check_columns(path, form, layout)
     read = _rows_of_series if form.id is None else _rows_of_times
     return read(table_rows(path, layout.header), form, layout, labelled)
 

@@ -74,7 +74,7 @@ class TableLayout:
     def check(self, place: str, row: Mapping[str, Any], form: TableForm) -> None:
         """Raises DataError for a row with other columns of values than the training table.
 
-        Where all columns but the chosen ones are values, a row may lack some if they have names.
+        Where all columns but the chosen ones are values, a row may lack some that `check_columns` found in other rows.
         """
         if form.values is not None:
             for column in self.values:
@@ -90,6 +90,27 @@ class TableLayout:
                 f"{place} has a column {unknown[0]!r}, which the first row of the training table lacks; delete or "
                 "rename it, or name the columns of values by data.value_columns"
             )
+
+
+def check_columns(path: Path, form: TableForm, layout: TableLayout) -> None:
+    """Raises DataError for a table without some column of values of the training table.
+
+    It may lack its last times, of series that are shorter.
+    """
+    if form.values is not None or not layout.header:
+        return  # `TableLayout.check` compares the columns of each row
+    lacking = set(layout.values)
+    for _, row in table_rows(path, layout.header):
+        if not lacking:
+            return
+        lacking.difference_update(() if isinstance(row, DataError) else row)
+    ordered = [name for name in layout.values if name in lacking]
+    may_end = form.id is None and form.num_channels == 1 and len(ordered) < len(layout.values)
+    if ordered and not (may_end and ordered == list(layout.values[-len(ordered) :])):
+        raise DataError(
+            f"{path} has no column {ordered[0]!r}, which the training table has; add it, with empty fields where "
+            "a value is missing"
+        )
 
 
 def find_layout(path: Path, form: TableForm) -> TableLayout:
