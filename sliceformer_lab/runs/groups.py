@@ -20,7 +20,8 @@ from sliceformer_lab.runs.sources import Sources, digests_of
 
 # options in which the runs of one row may differ
 PER_RUN_OPTIONS = {*LOADING_OPTIONS, *COMPUTING_OPTIONS, *REPLICATES, "data.tokenizer_folder"}
-SAME_DATA = ("data", "official", "sha256", "limit_train", "limit_val", "score_test")
+SAME_DATA = ("data", "official", "sha256", "score_test")
+SAME_LIMITS = ("limit_train", "limit_val", "limit_train_batches", "limit_val_batches")
 SIZES = ("num_train", "num_val", "num_test")
 SPLIT_SEED = "data.split_seed"
 LIMITS = ("data.limit_train", "data.limit_eval")
@@ -139,7 +140,7 @@ def _group_key(run: RunRecord) -> str | None:
     """The facts that the runs of one table share; None for a run that stopped before it recorded its data."""
     if not run.protocol:
         return None
-    same = {name: run.protocol.get(name) for name in SAME_DATA}
+    same = {name: run.protocol.get(name) for name in (*SAME_DATA, *SAME_LIMITS)}
     same |= {name: run.options.get(name) for name in TRIAL_OPTIONS}  # trials get tables of their own
     sizes = {name: run.protocol.get(name) for name in SIZES}
     if SPLIT_SEED in run.options:  # the folds of a cross-validation differ in size by an example of each class

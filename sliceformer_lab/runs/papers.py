@@ -211,7 +211,7 @@ def find_obstacles(summary: Mapping[str, Any], theirs: PublishedResult) -> list[
         f"the data are {run.get('data', 'unknown')}, not the official set": run.get("official") is not True,
         f"{trained_on} training examples, the paper {recipe.num_train}": trained_on != recipe.num_train,
         "only part of the data was used": any(
-            run.get(f"limit_{part}") is not None for part in ("train", "val", "test")
+            run.get(f"limit_{part}") is not None for part in ("train", "val", "test", "train_batches", "val_batches")
         ),
         f"the epoch was chosen by {chosen}, the paper's by {recipe.selection}": chosen != recipe.selection,
         f"{_format_length(run, unit)}, the paper {theirs_lasted}{'' if lasted else f' {unit}'}": lasted

@@ -94,6 +94,7 @@ def test_an_equal_protocol_is_compared_also_where_the_best_test_epoch_gives_the_
         ({"num_train": 45_000}, "45000 training examples, the paper 50000"),
         ({"limit_train": 0.5}, "only part of the data"),
         ({"limit_test": 100}, "only part of the data"),
+        ({"limit_train": None, "limit_train_batches": 0.5}, "only part of the data"),
         ({"selection": "best_val"}, "chosen by best_val, the paper's by best_test"),
         ({"epochs": 10}, "10 epochs, the paper 100"),
     ],

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.plans import run
+from support.plans import build_data, plan_of, prepared, run
 from support.runs import small_config
 from torch import nn
 
@@ -20,6 +20,8 @@ from sliceformer_lab.__main__ import main
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.tasks.image import ImageClassification
+from sliceformer_lab.training.build import build_task
+from sliceformer_lab.training.results.scoring import protocol
 from sliceformer_lab.training.results.summary import chance_warning, print_summary
 from sliceformer_lab.training.saved.saved_run import load_run
 
@@ -50,6 +52,16 @@ def test_folder_holds_all_files(finished: Path) -> None:
     assert {file.name for file in (finished / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt", "previous.ckpt"}
     for name in pictures:
         assert (finished / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_protocol_has_the_limits_of_the_data_and_of_the_batches() -> None:
+    config = small_config("data.limit_train=128", "data.limit_eval=64", "trainer.limit_train_batches=2")
+    plan = plan_of(config)
+    data = prepared(build_data(plan))
+    found = protocol(plan, data, build_task(plan, data.spec))
+    limits = {name: value for name, value in found.items() if name.startswith("limit_")}
+    of_data = {"limit_train": 128, "limit_val": 64, "limit_test": 64}
+    assert limits == of_data | {"limit_train_batches": 2, "limit_val_batches": None}
 
 
 def test_summary_records_configuration_and_results(finished: Path) -> None:

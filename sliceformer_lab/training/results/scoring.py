@@ -142,9 +142,11 @@ def protocol(plan: RunPlan, data: DataModule, task: TaskModule) -> dict[str, Any
         "selection": plan.selection,
         "epochs": task.optim.epochs if task.optim.max_steps is None else None,
         "steps": task.optim.steps if task.optim.max_steps is None else task.num_steps,
-        "limit_train": plan.trainer.limit_train_batches if data.limit_train is None else data.limit_train,
-        "limit_val": plan.trainer.limit_val_batches if data.limit_eval is None else data.limit_eval,
+        "limit_train": data.limit_train,
+        "limit_val": data.limit_eval,
         "limit_test": data.limit_eval,
+        "limit_train_batches": plan.trainer.limit_train_batches,
+        "limit_val_batches": plan.trainer.limit_val_batches,
         **({} if plan.score_test else {"score_test": False}),
     }
 
