@@ -20,6 +20,7 @@ MAX_EXACT_PAIRS = 20  # pairs for which all 2**20 signs are tried
 MAX_SEEDS = 1000  # that `seeds_needed` considers
 QUANTILES = 4000  # over which a distribution is averaged
 MAX_GROUPS = 50  # of examples, which a jackknife leaves out one after the other
+ROUNDING = 2.0**-22  # of a score, by which two differences of scores of 32 bits may differ that are equal
 FLIPS = 100_000  # random signs that are tried for more than MAX_EXACT_PAIRS pairs
 
 Values = Sequence[float] | np.ndarray
@@ -65,12 +66,18 @@ class Estimate:
         """The one-sided limit that lies below the true mean in 1 - level of all cases, 95 %."""
         return self.mean - float(stats.t.ppf(1 - level, self.df)) * math.sqrt(self.variance)
 
+    @property
+    def has_p(self) -> bool:
+        """Whether a mean of 0 can be tested: values that are all equal and not 0 have no spread to compare it with."""
+        return self.variance > 0 or self.mean == 0
+
     def p(self) -> float:
-        """The two-sided p value of a true mean of 0."""
+        """The two-sided p value of a true mean of 0; 1 without a variance, which shows nothing (`has_p`)."""
         if self.over_seeds is not None:
-            return max(replace(self, over_seeds=None).p(), self.over_seeds.p())
+            parts = replace(self, over_seeds=None), self.over_seeds
+            return max((part.p() for part in parts if part.has_p), default=1.0)
         if self.variance == 0:
-            return 1.0 if self.mean == 0 else 0.0
+            return 1.0
         return float(2 * stats.t.sf(abs(self.mean) / self.variance**0.5, self.df))
 
     def equivalence_p(self, margin: float) -> float:
@@ -87,25 +94,35 @@ class Estimate:
         return smallest_difference(self, num_tests) or None
 
 
-def estimate_over_seeds(values: Values) -> Estimate | None:
-    """The mean of (S,) with the variance over seeds alone; None for fewer than two."""
+def estimate_over_seeds(values: Values, scale: float = 0.0) -> Estimate | None:
+    """The mean of (S,) with the variance over seeds alone; None for fewer than two.
+
+    Values that are equal but for rounding have none. `scale` is the largest of the scores whose differences they are.
+    """
     results = np.asarray(values, dtype=np.float64)
     count = len(results)
     if count < 2:
         return None
-    return Estimate(float(results.mean()), float(results.var(ddof=1) / count), count - 1, "seeds")
+    rounding = ROUNDING * max(scale, float(np.abs(results).max()))
+    mean, variance = float(results.mean()), float(results.var(ddof=1) / count)
+    if np.ptp(results) <= rounding:
+        mean, variance = 0.0 if abs(mean) <= rounding else mean, 0.0
+    return Estimate(mean, variance, count - 1, "seeds")
 
 
-def estimate_over_splits(values: Values, splits: Sequence[object], size_per_train: float) -> Estimate | None:
+def estimate_over_splits(
+    values: Values, splits: Sequence[object], size_per_train: float, scale: float = 0.0
+) -> Estimate | None:
     """The mean of (S,) on these splits (S,), corrected for training sets that overlap (Nadeau and Bengio 2003).
 
     Seeds on one split share its examples, so a split counts once, with the mean of its values. `size_per_train` is the
-    number of scored examples divided by that of training examples. None for fewer than two splits.
+    number of scored examples divided by that of training examples. None for fewer than two splits. `scale` as in
+    `estimate_over_seeds`.
     """
     by_split: dict[object, list[float]] = {}
     for split, value in zip(splits, values, strict=True):
         by_split.setdefault(split, []).append(float(value))
-    found = estimate_over_seeds([float(np.mean(each)) for each in by_split.values()])
+    found = estimate_over_seeds([float(np.mean(each)) for each in by_split.values()], scale)
     if found is None:
         return None
     variance = found.variance * (1 + len(by_split) * size_per_train)
@@ -139,12 +156,12 @@ def estimate_crossed(scores: np.ndarray) -> Estimate:
     return Estimate(float(mean), float(variance), float(df), "seeds and examples", alone)
 
 
-def estimate_runs(values: Values, scored: Sequence[Scored | None]) -> Estimate | None:
+def estimate_runs(values: Values, scored: Sequence[Scored | None], scale: float = 0.0) -> Estimate | None:
     """The mean of (S,) with its variance over seeds and examples, where all S runs have scores of the same examples.
 
-    Otherwise the variance is over seeds alone; None for fewer than two runs.
+    Otherwise the variance is over seeds alone, with `scale` as there; None for fewer than two runs.
     """
-    over_seeds = estimate_over_seeds(values)
+    over_seeds = estimate_over_seeds(values, scale)
     known = [one for one in scored if one is not None]
     if over_seeds is None or len(known) < len(scored) or any(not np.array_equal(ids, known[0][0]) for ids, _ in known):
         return over_seeds
@@ -154,17 +171,18 @@ def estimate_runs(values: Values, scored: Sequence[Scored | None]) -> Estimate |
 
 
 def estimate_pairs(
-    differences: Values, ours: Sequence[Scored | None], theirs: Sequence[Scored | None]
+    differences: Values, ours: Sequence[Scored | None], theirs: Sequence[Scored | None], scale: float
 ) -> Estimate | None:
     """The mean of paired differences (S,), with its variance over seeds and examples where all runs have both.
 
-    Runs without scores of examples, or with scores of other examples, have a variance over seeds.
+    Runs without scores of examples, or with scores of other examples, have a variance over seeds. `scale` is the
+    largest of the scores that differ, whose rounding is no variance.
     """
     pairs = [
         (a[0], a[1] - b[1]) if a is not None and b is not None and np.array_equal(a[0], b[0]) else None
         for a, b in zip(ours, theirs, strict=True)
     ]
-    return estimate_runs(differences, pairs)
+    return estimate_runs(differences, pairs, scale)
 
 
 def jackknife_rows(count: int) -> np.ndarray:

@@ -73,10 +73,22 @@ def test_a_number_that_only_another_axis_has_is_named_with_that_axis(
     monkeypatch.setattr(equal_time, "measure_times", lambda _: times)
     monkeypatch.setattr(steps, "solve_ways", refuse_identity)
     best = {"csp": 0.9, "identity": 0.7}
-    launcher = WrittenRuns(lambda words: peaked(words, best[words["attention"]]))
-    found = audit(tmp_path, launcher, axes=("params", "time"))
+
+    def score(words: Words) -> float:
+        spread = 1e-5 * (int(words["seed"]) % 3) if words["attention"] == "csp" else 0.0
+        return peaked(words, best[words["attention"]]) + spread
+
+    found = audit(tmp_path, WrittenRuns(score), axes=("params", "time"))
     assert "(numbers at equal parameters)" in found["sentence"]
     assert "identity (+20.00 ± 0.00 over seeds at equal time, 6 seeds; better only at equal time" in found["sentence"]
+
+
+def test_pairs_that_all_differ_by_the_same_have_no_p_and_no_verdict_from_one(tmp_path: Path) -> None:
+    best = {"csp": 0.9, "identity": 0.7}
+    found = audit(tmp_path, WrittenRuns(lambda words: peaked(words, best[words["attention"]])))
+    assert "csp is not distinguishable from identity (+20.00 ± 0.00 over seeds, 6 seeds; all pairs" in found["sentence"]
+    row = next(line for line in page_of(tmp_path).splitlines() if line.startswith("| identity | undecided |"))
+    assert row.split(" | ")[2] == "–" and row.split(" | ")[5] == "–"
 
 
 def test_the_order_before_and_after_tuning_is_that_of_rows_with_a_trial_that_finished(tmp_path: Path) -> None:

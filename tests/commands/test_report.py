@@ -263,7 +263,7 @@ def test_a_run_that_began_on_other_data_is_in_a_table_of_its_own(tmp_path: Path)
 
 def test_a_title_says_that_epochs_had_a_part_of_the_batches(tmp_path: Path) -> None:
     limits = {"trainer.limit_train_batches": 3, "trainer.limit_val_batches": 0.25}
-    write_run(tmp_path / "part", options=limits, protocol={"limit_train": 3, "limit_val": 0.25})
+    write_run(tmp_path / "part", options=limits, protocol={"limit_train_batches": 3, "limit_val_batches": 0.25})
     write_run(tmp_path / "all", options=dict.fromkeys(limits, 1.0))
     sizes, rest = "digits: digits, 1,199 train, 299 val, 299 test", ", epoch by best_val"
     part = f"{sizes}, at most 3 training batches, only 0.25 of the validation batches{rest}"
@@ -293,6 +293,16 @@ def test_pairs_are_tested_by_student_s_test_from_three_on(tmp_path: Path) -> Non
     assert csp.p == pytest.approx(ttest_rel(WORSE, GOOD).pvalue) and csp.difference == pytest.approx(-0.02)
     assert 0.003 < csp.smallest < 0.02
     assert (samsa.pairs, samsa.p, samsa.verdict) == (2, None, "not tested: 2 of 3 pairs")
+
+
+def test_no_difference_is_called_detectable_where_all_pairs_differ_by_the_same(tmp_path: Path) -> None:
+    write_runs(tmp_path, "mha", *GOOD)
+    write_runs(tmp_path, "csp", *GOOD)
+    test = by_label(tmp_path)["csp"].test
+    assert (test.difference, test.p, test.verdict, test.smallest) == (0.0, 1.0, "not significant", None)
+    write_runs(tmp_path, "samsa", *(value - 0.01 for value in GOOD))  # but for rounding
+    test = by_label(tmp_path)["samsa"].test
+    assert (test.p, test.verdict, test.smallest) == (None, "not tested: all pairs differ by the same", None)
 
 
 def test_the_tests_of_a_table_are_corrected_for_their_number(tmp_path: Path) -> None:

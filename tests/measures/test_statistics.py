@@ -166,3 +166,16 @@ def test_jackknife_values_of_a_mean_are_its_groups_and_of_a_ratio_its_linear_par
     ratio = ups.sum() / downs.sum()
     delta = np.std((ups - ratio * downs) / downs.mean(), ddof=1)
     assert jackknife_values(ratio, ratios).std(ddof=1) == pytest.approx(delta, rel=0.01)
+
+
+def test_pairs_that_are_equal_but_for_rounding_have_no_variance_and_no_p() -> None:
+    ours, theirs = (np.array(one, dtype=np.float32).astype(float) for one in ([0.9, 0.3, 0.55], [0.8, 0.2, 0.45]))
+    differences = ours - theirs
+    assert 0 < np.ptp(differences) < 1e-7
+    estimate = estimate_over_seeds(differences, scale=0.9)
+    assert estimate is not None and estimate.variance == 0 and estimate.detectable(1) is None
+    assert not estimate.has_p and estimate.p() == 1.0, "a spread of 0 is no evidence"
+    alike = estimate_over_seeds([1e-9, -1e-9, 0.0], scale=0.9)
+    assert alike is not None and alike.mean == 0 and alike.has_p
+    other = estimate_over_seeds([0.01, 0.01, 0.010001], scale=0.9)
+    assert other is not None and other.variance > 0 and other.has_p

@@ -103,12 +103,13 @@ def paired_estimate(
 
     Where each seed has a split of its own, it is over splits.
     """
+    scale = max((abs(run.metric(metric) or 0.0) for runs in (ours, theirs) for run in runs.values()), default=0.0)
     if (share := share_of_splits(ours.values(), metric)) is not None:
-        return estimate_over_splits([*differences.values()], [*differences], share)
+        return estimate_over_splits([*differences.values()], [*differences], share, scale)
     known = [
         [scores.of(runs[seed], metric) if seed in runs else None for seed in differences] for runs in (ours, theirs)
     ]
-    return estimate_pairs(list(differences.values()), *known)
+    return estimate_pairs(list(differences.values()), known[0], known[1], scale)
 
 
 def _read_answers(run: RunRecord, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:

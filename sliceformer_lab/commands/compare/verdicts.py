@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from sliceformer_lab.measures.statistics import LEVEL, Estimate, Interval, holm, sign_flip_test
@@ -30,7 +30,7 @@ class Finding:
     differences: Mapping[int, float]
     estimate: Estimate
     interval: Interval
-    p: float  # of Student's test, the same as the interval
+    p: float | None  # of Student's test, the same as the interval; None where all pairs differ by the same
     sign_flip_p: float  # of the exact test over seeds, on this test set
     p_equivalent: float | None  # of two one-sided tests; None without a margin
     smallest: float | None  # the true difference that could have been found among these comparisons, where it is known
@@ -47,7 +47,7 @@ class Outcome:
     verdict: Verdict | None  # None: no verdict, for the reason
     reason: str | None
     findings: Mapping[str, Finding]  # by axis
-    holm_p: float | None = None  # of the largest p of all axes, adjusted over the compared rows
+    holm_p: float | None = None  # of the largest p of all axes, adjusted over the compared rows; None: one has no p
     only_on: tuple[str, ...] = ()  # the axes with a verdict that not every axis has
     would_be: Verdict | None = None  # a withheld verdict, if no best rate were at the edge of those tried
 
@@ -89,7 +89,9 @@ def judge_rows(
             for axis, one in pairs.items()
             if one.estimate is not None
         }
-        found.append(_judge_row(name, pairs, findings, joint[name], edges))
+        outcome = _judge_row(name, pairs, findings, joint[name], edges)
+        has_p = all(finding.p is not None for finding in findings.values())
+        found.append(outcome if has_p else replace(outcome, holm_p=None))
     return found
 
 
@@ -123,7 +125,7 @@ def _judge_axis(pairs: Pairs, estimate: Estimate, adjusted: float, count: int, e
         pairs.differences,
         estimate,
         estimate.interval(),
-        estimate.p(),
+        estimate.p() if estimate.has_p else None,
         sign_flip_test(list(pairs.differences.values())),
         p_equivalent,
         estimate.detectable(count),

@@ -83,11 +83,13 @@ class Test:
     difference: float | None  # mean over the pairs
     estimate: Estimate | None  # of the difference; None for fewer than three pairs
     smallest: float | None = None  # the true difference that is found in 4 of 5 such tables, where it is known
-    p: float | None = None  # of Student's test, Holm-adjusted over the table; None without an estimate
+    p: float | None = None  # of Student's test, Holm-adjusted over the table; None without an estimate that has one
 
     @property
     def verdict(self) -> str:
         """Whether the difference is significant, or why that was not tested."""
+        if self.p is None and self.estimate is not None:
+            return "not tested: all pairs differ by the same"
         if self.p is None:
             return f"not tested: {self.pairs} of {MIN_INTERVAL_RUNS} pairs" if self.pairs else NOTHING_IN_COMMON
         return "significant" if self.p < LEVEL else "not significant"
@@ -176,12 +178,13 @@ def _test_rows(table: Table, options: ReportOptions, scores: SavedScores) -> lis
     found = [_compare_rows(table, row, options, scores) for row in table.rows]
     estimates = [one.estimate for one in found if one is not None and one.estimate is not None]
     adjusted = iter(holm([estimate.p() for estimate in estimates]))
-    return [
-        replace(one, p=next(adjusted), smallest=one.estimate.detectable(len(estimates)))
-        if one is not None and one.estimate is not None
-        else one
-        for one in found
-    ]
+    rows: list[Test | None] = []
+    for one in found:
+        if one is not None and one.estimate is not None:
+            p, smallest = next(adjusted), one.estimate.detectable(len(estimates))
+            one = replace(one, p=p if one.estimate.has_p else None, smallest=smallest)
+        rows.append(one)
+    return rows
 
 
 def _compare_rows(table: Table, row: Row, options: ReportOptions, scores: SavedScores) -> Test | None:
@@ -195,11 +198,13 @@ def _compare_rows(table: Table, row: Row, options: ReportOptions, scores: SavedS
     differences = [values[unit] - others[unit] for unit in common]
     estimate = None
     if len(common) >= MIN_INTERVAL_RUNS:
+        scale = max(abs(score) for each in (values, others) for score in each.values())
         runs = [[each[unit] for unit in common] for each in (ours, theirs)]
         if (share := share_of_splits(runs[0], metric)) is not None:
-            estimate = estimate_over_splits(differences, [split_of(run, metric) for run in runs[0]], share)
+            estimate = estimate_over_splits(differences, [split_of(run, metric) for run in runs[0]], share, scale)
         else:
-            estimate = estimate_pairs(differences, *([scores.of(run, metric) for run in each] for each in runs))
+            known = [[scores.of(run, metric) for run in each] for each in runs]
+            estimate = estimate_pairs(differences, known[0], known[1], scale)
     against = " ".join([opponent.label, *map(str, opponent.factors)])
     return Test(against, len(common), _mean_or_none(differences), estimate)
 
