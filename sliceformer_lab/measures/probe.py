@@ -80,20 +80,20 @@ def measure_samples(
 def measure_layers(
     blocks: Sequence[Any], taken: Sequence[Mapping[str, Tensor]], *, max_tokens: int, seed: int
 ) -> list[list[dict[str, Tensor]]]:
-    """`measure_samples` of what `record_blocks` took of each block, at each of PLACES, without prefix tokens."""
-    return [
-        [
-            measure_samples(
-                x,
-                seen["lengths"].clamp(max=x.shape[1]),  # the input may be a few inducing points, not the tokens
-                num_prefix=block.attention.spec.num_prefix,
-                max_tokens=max_tokens,
-                seed=seed,
-            )
-            for x in (seen[place] for place in PLACES)
-        ]
-        for block, seen in zip(blocks, taken, strict=True)
-    ]
+    """`measure_samples` of what `record_blocks` took of each block, at each of PLACES, without prefix tokens.
+
+    Where an input is a few inducing points instead of the tokens, all of them are measured.
+    """
+    layers = []
+    for block, seen in zip(blocks, taken, strict=True):
+        places = []
+        for x in (seen[place] for place in PLACES):
+            is_tokens = x.shape[1] == seen["stream"].shape[1]
+            lengths = seen["lengths"] if is_tokens else torch.full((len(x),), x.shape[1])
+            prefix = block.attention.spec.num_prefix if is_tokens else 0
+            places.append(measure_samples(x, lengths, num_prefix=prefix, max_tokens=max_tokens, seed=seed))
+        layers.append(places)
+    return layers
 
 
 def over_samples(

@@ -125,6 +125,13 @@ def test_a_sample_without_its_padding_is_mixed_as_it_was_with_it(name: str) -> N
         assert found(alone)[1].shape[1:] == (length, length)
 
 
+@pytest.mark.parametrize("name", ["csp_published_padding", "sliceformer_published_padding"])
+def test_no_map_is_shown_where_padded_rows_take_part(name: str) -> None:
+    padded = mixed(name, batch=2, padding=Padding.from_lengths(torch.tensor([TOKENS, 7]), TOKENS))
+    assert padded.maps_of(1, 100) is None
+    assert mixed(name).maps_of(0, 100) is not None, "without padding a map is what it did"
+
+
 def test_a_shift_moves_every_token_by_its_step_or_around_the_end() -> None:
     step = 3
     maps = functions.matrices((torch.arange(TOKENS)[:, None] - step) % TOKENS)

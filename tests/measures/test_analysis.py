@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
-from sliceformer_lab.measures.probe import chosen_tokens, measure, measure_samples, over_samples
+from sliceformer_lab.measures.probe import chosen_tokens, measure, measure_layers, measure_samples, over_samples
 from sliceformer_lab.measures.probe_record import FORMS, PLACES
 from sliceformer_lab.measures.residual import norm_1_inf, relative_residual, residual
 from sliceformer_lab.measures.spectrum import (
@@ -91,6 +93,15 @@ def test_a_singular_value_that_few_samples_have_has_no_mean() -> None:
     assert np.isfinite(mean[0, 0, 0]).tolist() == [True] * 4 + [False] * 2 == np.isfinite(std[0, 0, 0]).tolist()
     assert mean[0, 0, 0, 3] == pytest.approx(float(places[0]["spectrum"][[0, 2], 0, 3].mean()))
     assert over_samples([places], "cosine")[2][0, 0, 0] == 4
+
+
+def test_all_inducing_points_are_measured_however_few_tokens_a_sample_has() -> None:
+    block = SimpleNamespace(attention=SimpleNamespace(spec=SimpleNamespace(num_prefix=1)))
+    points, tokens = torch.randn(2, 4, 6), torch.randn(2, 9, 6)
+    taken = {"input": points, "output": tokens, "stream": tokens, "lengths": torch.tensor([9, 3])}
+    ((of_input, of_output, _),) = measure_layers([block], [taken], max_tokens=256, seed=0)
+    torch.testing.assert_close(of_input["stable_rank"], measure(points)["stable_rank"])
+    torch.testing.assert_close(of_output["stable_rank"][1], measure(tokens[1:, 1:3])["stable_rank"][0])
 
 
 def test_tokens_of_a_long_sample_are_a_fixed_random_subset() -> None:

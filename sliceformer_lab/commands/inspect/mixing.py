@@ -41,6 +41,12 @@ class Mixed:
         """The number of maps that describe the operator: one for each channel, or one for each head."""
         return self.v.shape[2] if self.attention.maps_channels else self.attention.spec.num_heads
 
+    def maps_of(self, index: int, limit: int) -> tuple[Tensor, Tensor] | None:
+        """The `maps` of one sample; None too where padded rows take part, as in a published code."""
+        if self.attention.reads_padding and self.given.padding is not None:
+            return None
+        return self.sample(index).maps(limit)
+
     def sample(self, index: int) -> Mixed:
         """The call for one sample without its padding, on which no output depends."""
         rows, tokens = slice(index, index + 1), slice(int(self.lengths[index]))

@@ -105,7 +105,10 @@ class ShowMaps(Analysis):
     """
 
     facts = FACTS
-    obstacle = "has no token maps: it mixes channels too, is not linear in its values, or its maps do not fit in memory"
+    obstacle = (
+        "has no token maps: it mixes channels or padded rows too, is not linear in its values, or its maps do not fit "
+        "in memory"
+    )
 
     def __init__(self, *, samples: Annotated[int, Field(ge=2)] = 8, channels: Count = 64) -> None:
         self.samples, self.channels = samples, channels
@@ -157,7 +160,7 @@ class ShowMaps(Analysis):
             for index, calls in _each_sample(blocks, batch, opened.model):
                 reached, known = None, 0  # by the first `known` layers, whose maps are all there
                 for layer, call in calls.items():
-                    ours = call.sample(index).maps(self.channels)
+                    ours = call.maps_of(index, self.channels)
                     if ours is None:
                         continue
                     chosen, maps = ours
