@@ -65,19 +65,7 @@ def swap(
     if name is None:
         raise ValueError(f"{type(model).__name__} notes no earlier swap; name an attention")
     node = load_option("attention", name) | dict(overrides or {})
-    if isinstance(model, VisionTransformer):
-        places = [(block, "attn") for block in model.blocks]
-    else:
-        kinds = (nn.MultiheadAttention, TorchAttention)  # a layer keeps its number when another one is swapped
-        owners = [m for m in model.modules() if not isinstance(m, TorchAttention)]
-        places = [(m, n) for m in owners for n, c in m.named_children() if isinstance(c, kinds)]
-        reasons = [reason for kind in type(model).__mro__ if (reason := _REFUSED.get(kind.__name__))]
-        if reasons or not places:
-            why = reasons[0] if reasons else "it has no attention that swap knows"
-            raise ValueError(
-                f"{type(model).__name__} cannot be swapped: {why}; choose a timm VisionTransformer, an encoder of "
-                "Transformers or a module with nn.MultiheadAttention"
-            )
+    places = _places_of(model)
     chosen = chosen_layers(layers, len(places))
     new_of: dict[nn.Module, nn.Module] = {}  # one for an attention that two layers share
     for index in chosen:
@@ -95,6 +83,23 @@ def swap(
         if isinstance(module, nn.TransformerEncoder):
             module.use_nested_tensor = False  # a fast path that passes no padding, and asks for torch's own weights
     return model
+
+
+def _places_of(model: nn.Module) -> list[tuple[nn.Module, str]]:
+    """The owner and the name of each attention. Raises ValueError for a model without one, or of a refused class."""
+    if isinstance(model, VisionTransformer):
+        return [(block, "attn") for block in model.blocks]
+    kinds = (nn.MultiheadAttention, TorchAttention)  # a layer keeps its number when another one is swapped
+    owners = [m for m in model.modules() if not isinstance(m, TorchAttention)]
+    places = [(m, n) for m in owners for n, c in m.named_children() if isinstance(c, kinds)]
+    reasons = [reason for kind in type(model).__mro__ if (reason := _REFUSED.get(kind.__name__))]
+    if reasons or not places:
+        why = reasons[0] if reasons else "it has no attention that swap knows"
+        raise ValueError(
+            f"{type(model).__name__} cannot be swapped: {why}; choose a timm VisionTransformer, an encoder of "
+            "Transformers or a module with nn.MultiheadAttention"
+        )
+    return places
 
 
 class SwappedAttention(nn.Module):
