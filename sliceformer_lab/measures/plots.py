@@ -53,6 +53,7 @@ def plot_spectra(record: ProbeRecord, path: Path) -> None:
     looks = looks_of(dict.fromkeys(PLACES_SHOWN.values(), False))
     depth = [_depth_panel(record, *panel, looks) for panel in DEPTH_PANELS]
     kinds = ", ".join(dict.fromkeys(record.attentions.tolist()))
+    averaged = "those that have a value" if np.ptp(record.num_tokens) else "the samples"
     chart = Chart(
         panels=[*spectra, *[EMPTY] * (len(depth) - len(spectra)), *depth],
         legend=[
@@ -60,7 +61,7 @@ def plot_spectra(record: ProbeRecord, path: Path) -> None:
             *legend_of(looks),
             *(moments_legend() if len(record.epochs) > 1 else []),
         ],
-        heading=f"{kinds}: token matrices of {len(record.sample_ids)} validation samples, mean over the samples",
+        heading=f"{kinds}: token matrices of {len(record.sample_ids)} validation samples, mean over {averaged}",
         size=(3.6, 3.2),
         columns=len(depth),
     )

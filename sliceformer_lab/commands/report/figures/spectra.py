@@ -83,8 +83,9 @@ def _draw_spectra(plotted: PlotTable, found: Probed) -> PageFigure | None:
         caption=(
             f"{MEASURED_OUTPUT}Singular values s_i / s_1 after training, raw and with the token mean removed. "
             f"{BANDS}. Lines end where values fall below {MIN_SINGULAR_VALUE:g}, the rounding of float32; "
-            "if all tokens are equal, nothing remains without their mean. A flat spectrum can come from the operator's "
-            f"input as well as from the operator.{found.left_out}"
+            "if all tokens are equal, nothing remains without their mean. A mean is over the samples "
+            "that have the value, at least half of them. A flat spectrum can come from the operator's input as well as "
+            f"from the operator.{found.left_out}"
         ),
         alt="Plotted singular values above a tenth of the largest, in the last layer: "
         + ", ".join(f"{row} {count}" for row, count in shares.items()),
