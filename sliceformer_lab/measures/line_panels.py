@@ -81,18 +81,11 @@ def line_panel(
                 _draw_line(axes, here[here[MOMENT] == BEFORE], look.colour, linestyle="--")
                 here = here[here[MOMENT] == AFTER]
             style = "-" if MOMENT in table else look.line
-            _draw_line(
-                axes,
-                here,
-                look.colour,
-                linestyle=style,
-                marker=look.marker,
-                markevery=_places_of_symbols(len(here)),
-                label=name,
-            )
+            symbols = {"marker": look.marker, "markevery": _places_of_symbols(len(here)), "label": name}
+            _draw_line(axes, here, look.colour, linestyle=style, **symbols)
             low = here["low"].clip(lower=ends[0])  # a log axis has no place for 0
             axes.fill_between(here["x"], low, here["high"], color=look.colour, alpha=0.14, linewidth=0)
-        _index_axis(axes, x, reach or (int(table["x"].min()), int(table["x"].max())))
+        _index_axis(axes, x, reach or ((int(table["x"].min()), int(table["x"].max())) if len(table) else (0, 1)))
         value_axis(axes, ends, log=log, metric=metric)
         axes.set(title=fill(title, TITLE_LETTERS), ylabel=y)
 
