@@ -13,11 +13,10 @@ import pytest
 from support.other_process import run_python
 
 from sliceformer_lab.__main__ import main
+from sliceformer_lab.config import schema
 from sliceformer_lab.data.images.small_images import Digits
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.tuned import BEST_FILE
-from sliceformer_lab.sweeps.queue import Launcher
-from sliceformer_lab.sweeps.serial_jobs import Serial
 
 INFINITE = "should be a finite number"
 SLOW = ("sliceformer_lab.commands.compare.steps", "sliceformer_lab.commands.map.map_runs")
@@ -240,9 +239,11 @@ def assert_says(sentence: str, parts: str | tuple[str, ...]) -> None:
 def test_a_line_with_impossible_values_is_refused_before_any_class_is_imported(
     line: str, refuse: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    locate = schema.locate
+
     def no_class(target: str, where: str = "") -> Any:
         assert where == "launcher" or target.startswith("sliceformer_lab.sweeps."), f"{target} was imported"
-        return Serial if target.endswith(".Serial") else Launcher
+        return locate(target, where)
 
     if not line.startswith("benchmark"):  # whose options are classes themselves
         monkeypatch.setattr("sliceformer_lab.config.schema.locate", no_class)

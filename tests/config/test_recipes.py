@@ -161,7 +161,7 @@ def test_a_run_claims_a_cell_only_in_the_published_setting(command: str, claims:
 
 def test_a_cell_that_the_command_line_names_is_taken_at_its_word() -> None:
     cell = astuple(next(iter(published_results())))
-    named = dict(zip(published.KEYS, cell, strict=True))
+    named = dict(zip(published.CELL_KEYS, cell, strict=True))
     assert repeated_cell({"published": named, "names": {}}) == named
     assert repeated_cell({"published": None, "names": {}}) is None
 

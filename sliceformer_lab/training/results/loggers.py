@@ -204,7 +204,8 @@ def _publish_results(logger: Logger, pictures: Sequence[Path], values: Mapping[s
     if isinstance(logger, TensorBoardLogger):
         for picture in pictures:
             with open_picture(picture) as pixels:
-                logger.experiment.add_image(f"pictures/{picture.stem}", np.asarray(pixels), step, dataformats="HWC")
+                colours = np.asarray(pixels.convert("RGB"))  # a drawn picture has a palette
+                logger.experiment.add_image(f"pictures/{picture.stem}", colours, step, dataformats="HWC")
         logger.experiment.close()
     elif isinstance(logger, TrackioLogger):
         logger.log_pictures(pictures, step)
