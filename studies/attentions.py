@@ -82,9 +82,9 @@ INTRODUCTION = """\
 Each row is a class in `sliceformer_lab/attention/`, listed under the name of its YAML; `attention=NAME` selects it.
 Presets are other YAML files of the same class or of a subclass. *Year* is the first version on arXiv. *Controls*
 are there to compare with: they mix nothing (`identity`), mix without learning (`mean`, `random_mixing`,
-`random_permutation`), mix neighbours only (`depthwise_conv`, `pooling`) or attend to a random sample
-(`samsa_random`). Cost is that of the mixing alone, in N tokens, C channels and the sizes among the options. Parameters
-are those of one layer with 512 channels, 8 heads and at most 1,024 tokens, projections included.
+`random_permutation`) or mix neighbours only (`depthwise_conv`, `pooling`). Cost is that of the mixing alone, in N
+tokens, C channels and the sizes among the options. Parameters are those of one layer with 512 channels, 8 heads and at
+most 1,024 tokens, projections included.
 """
 CAPABILITIES: Mapping[str, Callable[[Attention], bool]] = {
     "bias": lambda layer: layer.accepts_bias,

@@ -1,4 +1,4 @@
-"""Control: SAMSA whose heads sample tokens at random, whatever they contain."""
+"""SAMSA whose heads sample tokens at random, whatever they contain: what its learned scores are compared with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SAMSARandom(SAMSA):
     """
 
     order_sensitive = True
-    source = "control"
+    source = "SAMSA without its learned scores; no paper"
     deviation = ""
 
     def __init__(self, spec: LayerSpec, *, sample_size: Count = 128, supports: bool = True) -> None:

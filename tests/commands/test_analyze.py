@@ -406,7 +406,7 @@ def test_each_group_of_a_task_has_charts_of_its_own_with_its_number_and_controls
     assert list(headings) == ["digits-depth-cosine", f"digits-depth-cosine-group{second}"]
     for number, heading in zip((first, second), headings.values(), strict=True):
         assert heading.startswith(f"Group {number}: digits: mean cosine")
-    assert by_group["attention"].nunique().tolist() == [8, 8]  # csp and seven controls
+    assert by_group["attention"].nunique().tolist() == [7, 7]  # csp and six controls
     assert by_group["run"].agg("max").isin(["small", "whole"]).all()
 
 
