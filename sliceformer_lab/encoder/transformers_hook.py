@@ -63,16 +63,27 @@ def swap_mixers(
     for index, mixer in zip(chosen, mixers, strict=True):  # no layer is changed before all are known to fit
         module, projections = found[index], _projections_of(found[index])
         weight = getattr(module, projections[-1]).weight
+        if not hasattr(module, "mixer"):
+            module.register_forward_pre_hook(_refuse_other_implementation)
         module.mixer = mixer
         if not (keep_qk or mixer.needs_qk) and weight.shape[0] == weight.shape[1]:
             for projection in projections[:-1]:  # none of a joint projection, which stays whole
                 setattr(module, projection, nn.Identity())
-    register(())
     model.set_attn_implementation(SWAPPED)
     for module in found:  # a part of an encoder-decoder has a configuration that its layers do not share
         module.config._attn_implementation = SWAPPED
     note = {"name": name, "overrides": dict(overrides), "keep_qk": keep_qk, "max_len": max_len}
     model.config.swapped_attention = getattr(model.config, NOTE, {}) | {str(index): note for index in chosen}
+
+
+def _refuse_other_implementation(module: Any, inputs: object) -> None:
+    """Raises ValueError if the model was set to an implementation that calls no mixer since its swap."""
+    del inputs
+    if (chosen := module.config._attn_implementation) != SWAPPED:
+        raise ValueError(
+            f"set_attn_implementation({chosen!r}) undid a swap: this {type(module).__name__} mixes with "
+            f"{module.mixer.name}; call set_attn_implementation({SWAPPED!r}), or load the model anew to attend again"
+        )
 
 
 def _mixer_for(name: str, model: Any, module: Any, node: Mapping[str, object], spec: LayerSpec) -> Attention:
@@ -306,3 +317,6 @@ def _padding_of(module: Any, mask: Tensor | None) -> Padding | None:
             raise ValueError("a swapped attention takes a mask (B, N) of real tokens, not one of pairs of tokens")
         mask = mask[:, 0].diagonal(dim1=1, dim2=2)
     return suffix_padding(mask)
+
+
+register(())  # at import, so that a swapped model that is unpickled finds its implementation

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -244,6 +246,27 @@ def test_the_encoder_of_an_encoder_decoder_mixes() -> None:
 
 
 @pytest.mark.slow
+def test_another_implementation_of_a_swapped_model_is_refused() -> None:
+    model, inputs = swap(text_model("Bert"), "csp", layers=[1]), ids(9, 4)
+    before = hidden(model, inputs)
+    for name in ("sdpa", "eager"):
+        model.set_attn_implementation(name)
+        with pytest.raises(ValueError, match=rf"set_attn_implementation\('{name}'\) undid a swap.*mixes with csp"):
+            hidden(model, inputs)
+    model.set_attn_implementation("sliceformer_lab")
+    assert_close(hidden(model, inputs), before)
+
+
+def test_a_swapped_model_is_opened_from_its_pickle_in_another_process(tmp_path: Path) -> None:
+    model, inputs = swap(text_model("Bert"), "csp"), ids(9, 4)
+    torch.save((model, inputs, hidden(model, inputs)), tmp_path / "model.pt")
+    code = (
+        "import sys, torch; model, inputs, before = torch.load(sys.argv[1], weights_only=False); "
+        "torch.testing.assert_close(model(**inputs).last_hidden_state, before)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "model.pt")], check=True)
+
+
 def test_a_swapped_model_is_compiled_and_exported() -> None:
     model, inputs = swap(text_model("Bert"), "csp", layers=[0]), ids(9, 4)
     expected = hidden(model, inputs)
