@@ -19,6 +19,7 @@ from scipy import stats
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.folder import read_summary
+from sliceformer_lab.runs.run_summary import RunSummary
 
 RESULTS = Path(__file__).resolve().parent / "results"
 README = RESULTS.parents[1] / "README.md"
@@ -36,21 +37,22 @@ def read(study: str) -> list[Result]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
 
-def finished_runs(folders: Iterable[Path]) -> Iterator[tuple[Path, dict[str, Any]]]:
+def finished_runs(folders: Iterable[Path]) -> Iterator[tuple[Path, RunSummary]]:
     """The folders of runs among these folders and directly in them, as in those of sweeps, with their summaries.
 
     Raises DataError for a folder without runs, a run that did not finish, and one whose validation or test data
     are not those of the runs of the same task and length before it.
     """
-    digests: dict[tuple[str, int, str], str] = {}
+    digests: dict[tuple[str, int | None, str], str] = {}
     for folder in sorted(chain(*map(_run_folders, folders))):
         summary = read_summary(folder)
-        if summary["status"] != "ok":
-            raise DataError(f"{folder}: the run has status {summary['status']}; only finished runs are collected")
-        for split in {"val", "test"} & summary["digests"].keys():
-            place = summary["task"], summary["protocol"]["sequence_length"], split
-            if digests.setdefault(place, summary["digests"][split]) != summary["digests"][split]:
-                raise DataError(f"{folder}: its {split} data are not those of the other runs of {summary['task']}")
+        if summary.status != "ok":
+            raise DataError(f"{folder}: the run has status {summary.status}; only finished runs are collected")
+        length = summary.protocol.sequence_length if summary.protocol else None
+        for split in {"val", "test"} & summary.digests.keys():
+            place = summary.task, length, split
+            if digests.setdefault(place, summary.digests[split]) != summary.digests[split]:
+                raise DataError(f"{folder}: its {split} data are not those of the other runs of {summary.task}")
         yield folder, summary
 
 
@@ -68,7 +70,8 @@ def collect(study: str, folders: Iterable[str]) -> None:
     """
     results = {_key(result): result for result in read(study)}
     for _, summary in finished_runs(map(Path, folders)):
-        result = {key: summary[key] for key in SUMMARY_KEYS}
+        recorded = summary.recorded()
+        result = {key: recorded[key] for key in SUMMARY_KEYS}
         result["command"] = [word for word in result["command"] if not word.startswith(MACHINE_OPTIONS)]
         result["setting"] = " ".join(
             word for word in result["command"] if word.startswith("task.") and word != "task.bias=true"

@@ -191,20 +191,24 @@ def run_job(experiment: Experiment, job: Job, work: Path, machine_words: list[st
     """
     folder = work / job_name(experiment, job)
     words = job_words(experiment, job)
-    if known_summary(folder).get("status") not in ENDED:
+    before = known_summary(folder)
+    if before is None or before.status not in ENDED:
         shutil.rmtree(folder, ignore_errors=True)  # what a stopped run left
         train(work, [*words, *machine_words, f"hydra.run.dir={folder}"])
     summary = known_summary(folder)
-    ended = summary.get("status", "failed")
+    if summary is None:
+        raise RunFolderError(f"{folder}: the run left no summary: {shlex.join(words)}")
+    ended = summary.status
     if ended not in ENDED or (ended == "diverged" and job.stage == "report"):
         raise RunFolderError(f"{folder}: the run has status {ended}: {shlex.join(words)}")
-    if other := sorted(set(words) - set(summary.get("command", ()))):
+    if other := sorted(set(words) - set(summary.command or ())):
         raise DataError(f"{folder}: a run without {' '.join(other)}; name another folder for the runs")
+    recorded = summary.recorded()
     line = {"stage": job.stage, "row": job.row, "rate": job.rate, "seed": job.seed, "words": words}
-    line |= {fact: summary.get(fact) for fact in FACTS}
+    line |= {fact: recorded.get(fact) for fact in FACTS}
     if ended == "diverged":
         return line | {"val": experiment.constant, "val_std": 0.0, "diverged": True}
-    line["val"] = summary["metrics"][experiment.metric]
+    line["val"] = summary.metrics[experiment.metric]
     name = experiment.metric.removeprefix("val/")
     line["val_std"] = float(example_scores(folder / "predictions.npz", "val", name).std(ddof=1))
     if job.stage == "report":

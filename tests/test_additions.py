@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from sliceformer_lab.runs.folder import read_summary
+from support.run_folders import read_summary
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "lab_example"

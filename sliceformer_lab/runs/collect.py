@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -18,10 +18,10 @@ from sliceformer_lab.runs.files import name_of
 from sliceformer_lab.runs.folder import CHILD_CONFIG, CONFIG, SUMMARY, is_held, read_config, read_summary
 from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.papers import FULL_SCALE
+from sliceformer_lab.runs.run_summary import RunProtocol, RunSummary
 from sliceformer_lab.runs.score_options import flat_options
 from sliceformer_lab.runs.sweep import SWEEP_FILE, read_sweep
 
-REQUIRED = ("task", "attention", "status")
 REPLICATES = ("seed", "data.split_seed")  # runs of one row differ only in these
 
 Unit = tuple[Any, Any]
@@ -33,90 +33,76 @@ class RunRecord:
 
     folder: Path
     name: str  # path of the folder, relative to the collected folder
-    summary: Mapping[str, Any]
+    summary: RunSummary
     status: str
 
     @property
     def task(self) -> str:
         """Name of its task."""
-        return str(self.summary["task"])
+        return self.summary.task
 
     @property
     def attention(self) -> str:
         """Name of its attention."""
-        return str(self.summary["attention"])
+        return self.summary.attention
 
     @property
     def scale(self) -> str:
         """The scale it was run at."""
-        return str(self.summary.get("scale") or FULL_SCALE)
+        return self.summary.scale or FULL_SCALE
 
     @property
     def unit(self) -> Unit:
         """Seed and split, which distinguish it from the other runs of its row."""
-        return self.summary.get("seed"), self.summary.get("split_seed")
+        return self.summary.seed, self.summary.split_seed
 
     @property
     def choices(self) -> set[str]:
         """The options that followed from its examples, such as data.batch_size; precision is of the machine too."""
-        return {str(choice["option"]) for choice in self.summary.get("choices", [])} - {"trainer.precision"}
-
-    @property
-    def started(self) -> str:
-        """Start time as a string that sorts."""
-        return str(self.summary.get("started") or "")
+        return {choice.option for choice in self.summary.choices} - {"trainer.precision"}
 
     @property
     def error(self) -> str:
         """The first line of the error that ended it; '' without one."""
-        return str(self.summary.get("error") or "").partition("\n")[0]
+        return (self.summary.error or "").partition("\n")[0]
 
     @cached_property
     def options(self) -> dict[str, Any]:
         """All options by their path, such as encoder.depth."""
-        return dict(flat_options(self.summary.get("options", {})))
-
-    @cached_property
-    def protocol(self) -> dict[str, Any]:
-        """What the results depend on besides the options; empty for a run that did not finish."""
-        return dict(self.summary.get("protocol", {}))
+        return dict(flat_options(self.summary.options))
 
     @property
-    def sources(self) -> dict[str, str]:
-        """The user's own files that it read: path -> digest."""
-        return dict(self.summary.get("sources", {}))
-
-    def split_digest(self, split: str) -> str | None:
-        """The digest of the examples of a split; None if it never read them."""
-        digests: dict[str, str] = self.summary.get("digests", {})
-        return digests.get(split)
+    def protocol(self) -> RunProtocol | None:
+        """What the results depend on besides the options; None for a run that did not finish."""
+        return self.summary.protocol
 
     @property
     def mixed_data(self) -> list[str]:
         """The splits that trained it or selected its epoch with other examples at an earlier start: train, val."""
-        changed = {split for start in self.summary.get("starts", []) for split in start.get("changed_data", [])}
+        changed = {split for start in self.summary.starts for split in start.changed_data or ()}
         return sorted(changed & {"train", "val"})
 
     def size_per_train(self, split: str) -> float:
         """The number of examples of a split divided by that of training examples; 0 if they are not known."""
-        train, size = (self.number("protocol", f"num_{part}") for part in ("train", split))
-        return size / train if train and size else 0.0
+        known = self.protocol or RunProtocol()
+        size = {"val": known.num_val, "test": known.num_test}[split]
+        return size / known.num_train if known.num_train and size else 0.0
 
     @cached_property
     def selection(self) -> str | None:
         """The rule that selects the epoch; read from the configuration if the run did not finish."""
-        known = self.protocol.get("selection")
-        if known is None:
-            try:
-                known = read_config(self.folder).get("selection")
-            except (RunFolderError, OmegaConfBaseException, OSError):
-                return None
+        if self.protocol is not None:
+            return self.protocol.selection
+        try:
+            known = read_config(self.folder).get("selection")
+        except (RunFolderError, OmegaConfBaseException, OSError):
+            return None
         return None if known is None else str(known)
 
     @property
     def data(self) -> str:
         """The name of its data: as recorded, or of the user's file or folder; '' if neither is known."""
-        known = self.protocol.get("data") or self.options.get("data.name")
+        known = (self.protocol and self.protocol.data) or self.options.get("data.name")
         path = self.options.get("data.file") or self.options.get("data.root")
         if not known and path and "data.name" in self.options:
             return name_of(str(path))
@@ -125,21 +111,13 @@ class RunRecord:
     @property
     def monitored(self) -> str | None:
         """The metric that selected the epoch, without its split, such as accuracy."""
-        metric = self.summary.get("best", {}).get("metric")
-        return None if metric is None else str(metric).partition("/")[2]
+        metric = self.summary.best.metric
+        return None if metric is None else metric.partition("/")[2]
 
     def metric(self, name: str) -> float | None:
         """A finite metric of a finished run; a test metric may come from the epoch that the test set selected."""
-        metrics = self.summary.get("metrics", {})
-        value = metrics.get(name, metrics.get(f"{name}_best_test_epoch"))
-        return _read_number(value) if self.status == "ok" else None
-
-    def number(self, *path: str) -> float | None:
-        """The finite number at a path in the summary, or None."""
-        value: Any = self.summary
-        for key in path:
-            value = value.get(key) if isinstance(value, Mapping) else None
-        return _read_number(value)
+        value = self.summary.metric(name)
+        return value if self.status == "ok" and value is not None and math.isfinite(value) else None
 
 
 @dataclass(frozen=True)
@@ -199,13 +177,11 @@ def walk_runs(folder: Path) -> Iterator[tuple[Path, set[str]]]:
 
 def read_run(folder: Path, name: str) -> RunRecord:
     """The run in a folder, which is called `name`. Raises RunFolderError."""
-    content = read_summary(folder)
-    if any(key not in content for key in REQUIRED):
-        raise RunFolderError(f"{folder / SUMMARY} is not the summary of a run: it lacks {', '.join(REQUIRED)}")
-    status = str(content["status"])
+    summary = read_summary(folder)
+    status = summary.status
     if status == "running" and not is_held(folder):
         status = "killed"  # no process holds it, so its process ended without writing a status
-    return RunRecord(folder, name, content, status)
+    return RunRecord(folder, name, summary, status)
 
 
 def known_run(folder: Path) -> RunRecord | None:
@@ -253,9 +229,3 @@ def moment(text: object) -> float:
         return datetime.fromisoformat(str(text)).timestamp()
     except (ValueError, OverflowError, OSError):
         return -math.inf
-
-
-def _read_number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if math.isfinite(value) else None

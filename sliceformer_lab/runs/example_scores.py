@@ -70,7 +70,7 @@ def share_of_splits(runs: Iterable[RunRecord], metric: str) -> float | None:
 
 def split_of(run: RunRecord, metric: str) -> object:
     """The examples that a metric is of. The ids of predictions do not tell: they are places in a split."""
-    return run.split_digest(metric.partition("/")[0]) or run.unit[1]
+    return run.summary.digests.get(metric.partition("/")[0]) or run.unit[1]
 
 
 def example_scores(run: RunRecord, metric: str) -> tuple[np.ndarray, np.ndarray] | None:

@@ -17,9 +17,9 @@ from omegaconf import OmegaConf
 
 from sliceformer_lab.errors import RunFolderError, machine_error
 from sliceformer_lab.runs.files import is_locked, whole_bytes, write_text
+from sliceformer_lab.runs.run_summary import RunSummary, parse_summary
 from sliceformer_lab.runs.saved_yaml import read_yaml, refuse_interpolations
 from sliceformer_lab.runs.score_options import identity_of
-from sliceformer_lab.runs.summary_shape import describe_fault
 
 if TYPE_CHECKING:  # the command line uses this module before it imports torch
     import pandas as pd
@@ -64,10 +64,11 @@ def lock_folder(folder: Path) -> Iterator[Path]:
 
 def remove_unstarted(folder: Path) -> None:
     """Removes the files of a run that never trained a step; leaves a folder in which there is anything else."""
-    starts = known_summary(folder).get("starts", [])
+    summary = known_summary(folder)
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     written = {CONFIG, SUMMARY, CHILD_CONFIG, LOCK, "sliceformer_lab.log"}
-    if names <= written and not any("from_step" in start for start in starts):
+    has_trained = summary is not None and any(start.from_step is not None for start in summary.starts)
+    if names <= written and not has_trained:
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -111,24 +112,26 @@ def read_config(folder: Path) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key != "format"}
 
 
-def read_summary(folder: Path) -> dict[str, Any]:
+def read_summary(folder: Path) -> RunSummary:
     """The content of summary.json. Raises RunFolderError if the file is missing, malformed or of another format."""
     try:
-        content: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        content = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise RunFolderError(f"{folder / SUMMARY} cannot be read ({error})") from error
-    if fault := describe_fault(content):
-        raise RunFolderError(f"{folder / SUMMARY} is not the summary of a run: {fault}")
+    try:
+        summary = parse_summary(content)
+    except ValueError as error:
+        raise RunFolderError(f"{folder / SUMMARY} is not the summary of a run: {error}") from error
     refuse_other_format(content, folder)
-    return content
+    return summary
 
 
-def known_summary(folder: Path) -> dict[str, Any]:
-    """The content of summary.json; empty if there is none that can be read."""
+def known_summary(folder: Path) -> RunSummary | None:
+    """The content of summary.json; None if there is none that can be read."""
     try:
         return read_summary(folder)
     except RunFolderError:
-        return {}
+        return None
 
 
 def refuse_other_format(content: Mapping[str, Any], place: Path) -> None:
@@ -148,7 +151,8 @@ def pictures_in(folder: Path) -> list[Path]:
 
 def recorded_digests(folder: Path) -> dict[str, str]:
     """The digests of the data of a run by split, from its summary or else a checkpoint; {} before the first."""
-    found: dict[str, str] = known_summary(folder).get("digests", {})
+    summary = known_summary(folder)
+    found = summary.digests if summary is not None else {}
     return found or recorded_data(folder).get("digests", {})
 
 
@@ -168,7 +172,8 @@ def _data_in(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 
 def recorded_choices(folder: Path) -> list[str]:
     """The options of a run that were chosen from its data, as places such as data.batch_size."""
-    return [choice["option"] for choice in known_summary(folder).get("choices", [])]
+    summary = known_summary(folder)
+    return [choice.option for choice in summary.choices] if summary is not None else []
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
@@ -203,7 +208,8 @@ def read_metrics(folder: Path) -> pd.DataFrame:
 
 def is_finished(folder: Path) -> bool:
     """Whether the folder holds a run that finished without an error. A damaged summary says nothing of that."""
-    return bool(known_summary(folder).get("status") == "ok")
+    summary = known_summary(folder)
+    return summary is not None and summary.status == "ok"
 
 
 def checkpoint_file(folder: Path, name: str) -> Path | None:
@@ -301,8 +307,9 @@ def _check_identity(checkpoint: Mapping[str, Any], file: Path) -> None:
             f"{ours.get(name)}; put the run's own checkpoint back"
         )
     summary, trained = known_summary(folder), _data_in(checkpoint).get("digests", {}).get("train")
-    accepted = any("changed_data" in start for start in summary.get("starts", []))
-    if trained and not accepted and summary.get("digests", {}).get("train", trained) != trained:
+    if summary is None or any(start.changed_data for start in summary.starts):
+        return
+    if trained and summary.digests.get("train", trained) != trained:
         raise RunFolderError(
             f"{file} is the checkpoint of another run: it was trained on other data than {folder / SUMMARY} records; "
             "put the run's own checkpoint back"

@@ -15,6 +15,7 @@ from sliceformer_lab.config.compose import option_names, preset_job
 from sliceformer_lab.errors import ConfigError, LabError
 from sliceformer_lab.runs.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit, moment
 from sliceformer_lab.runs.papers import FULL_SCALE, TRIAL_OPTIONS
+from sliceformer_lab.runs.run_summary import RunProtocol
 from sliceformer_lab.runs.score_options import COMPUTING_OPTIONS, LOADING_OPTIONS, describe_limits, flat_options
 from sliceformer_lab.runs.sources import Sources, digests_of
 
@@ -101,7 +102,7 @@ def tables(found: Collection, by: Sequence[str], metric: str | None) -> list[Tab
                 f"by: no run below {found.folder} has an option {name}; give option names such as encoder.depth"
             )
     if metric is not None and runs and all(run.metric(metric) is None for run in runs):
-        there = sorted({name for run in runs for name in run.summary.get("metrics") or {}})
+        there = sorted({name for run in runs for name in run.summary.metrics})
         raise ConfigError(
             f"metric={metric}: no run below {found.folder} has it; there are {', '.join(there) or 'none'}"
         )
@@ -132,17 +133,18 @@ def _number_titles(named: Sequence[Table]) -> Iterator[Table]:
 
 def _add_digest(table: Table) -> str:
     """The title with the digest of the data, for tables of data with one name."""
-    digest = next((run.protocol["sha256"] for row in table.rows for run in row.runs if "sha256" in run.protocol), "")
-    return f"{table.title}, data {str(digest)[:8]}" if digest else table.title
+    runs = (run for row in table.rows for run in row.runs)
+    digest = next((run.protocol.sha256 for run in runs if run.protocol and run.protocol.sha256), None)
+    return f"{table.title}, data {digest[:8]}" if digest else table.title
 
 
 def _group_key(run: RunRecord) -> str | None:
     """The facts that the runs of one table share; None for a run that stopped before it recorded its data."""
-    if not run.protocol:
+    if run.protocol is None:
         return None
-    same = {name: run.protocol.get(name) for name in (*SAME_DATA, *SAME_LIMITS)}
+    same = {name: getattr(run.protocol, name) for name in (*SAME_DATA, *SAME_LIMITS)}
     same |= {name: run.options.get(name) for name in TRIAL_OPTIONS}  # trials get tables of their own
-    sizes = {name: run.protocol.get(name) for name in SIZES}
+    sizes = {name: getattr(run.protocol, name) for name in SIZES}
     if SPLIT_SEED in run.options:  # the folds of a cross-validation differ in size by an example of each class
         is_whole = all(run.options.get(name) is None for name in LIMITS)  # a limit leaves other numbers of other folds
         total = {"num": sum(size or 0 for size in sizes.values())} if is_whole else {}
@@ -223,7 +225,7 @@ def _groups_of_rows(runs: Iterable[RunRecord], by: Sequence[str]) -> list[list[R
 def _result_options(run: RunRecord) -> Options:
     """The options that can change a result; pretrained weights and tokenizers are their content, wherever they lie."""
     options = {name: value for name, value in run.options.items() if name not in PER_RUN_OPTIONS}
-    digests = {name: run.sources.get(str(run.options.get(name))) for name in READ_FOLDERS}
+    digests = {name: run.summary.sources.get(str(run.options.get(name))) for name in READ_FOLDERS}
     for name, digest in digests.items():
         if digest and digest[:8] not in options.values():  # a folder of weights often has their tokenizer
             options[name] = digest[:8]
@@ -233,7 +235,7 @@ def _result_options(run: RunRecord) -> Options:
 def _data_sources(run: RunRecord) -> Sources:
     """The user's own files of data, without weights and a tokenizer: these belong to a row, not to a table."""
     read = [run.options.get(name) for name in READ_FOLDERS]
-    return {path: digest for path, digest in run.sources.items() if path not in read}
+    return {path: digest for path, digest in run.summary.sources.items() if path not in read}
 
 
 def _common_options(found: Iterable[RunRecord]) -> dict[tuple[str, str], Any]:
@@ -272,7 +274,7 @@ def _default_options(run: RunRecord) -> dict[str, Any]:
 
     A summary may come from anywhere, so its names are only composed if they are options.
     """
-    recipe = run.summary.get("recipe")
+    recipe = run.summary.recipe
     scale = None if run.scale == FULL_SCALE else run.scale
     chosen = {"recipe": recipe, "task": None if recipe else run.task, "attention": run.attention, "scale": scale}
     named = {group: name for group, name in chosen.items() if name is not None}
@@ -293,7 +295,7 @@ def _own_options(attention: str, options: Options, usual: Mapping[tuple[str, str
 def _one_per_unit(runs: Iterable[RunRecord]) -> tuple[tuple[RunRecord, ...], tuple[RunRecord, ...]]:
     """The latest finished run of each seed and split, or else its latest run; and all other runs."""
     units: dict[Unit, list[RunRecord]] = defaultdict(list)
-    for run in sorted(runs, key=lambda run: (run.status == "ok", moment(run.started), run.name)):
+    for run in sorted(runs, key=lambda run: (run.status == "ok", moment(run.summary.started), run.name)):
         units[run.unit].append(run)
     ordered = [units[unit] for unit in sorted(units, key=_format_value)]
     return tuple(same[-1] for same in ordered), tuple(run for same in ordered for run in same[:-1])
@@ -315,22 +317,21 @@ def _format_title(runs: Sequence[RunRecord]) -> str:
     if finished is None:
         data = f"{runs[0].data}, " if runs[0].data else ""
         return f"{runs[0].task}{at_scale(runs)}: {data}no run has finished"
-    facts = finished.protocol
+    facts = finished.protocol or RunProtocol()
+    known = [run.protocol for run in runs if run.protocol]
     sizes = ", ".join(
         f"{size} {part}"
         for part in ("train", "val", "test")
-        if (size := _format_range([run.protocol.get(f"num_{part}") or 0 for run in runs if run.protocol]))
+        if (size := _format_range([getattr(one, f"num_{part}") or 0 for one in known]))
     )
     trial = ", a trial of a few batches" if any(finished.options.get(name) for name in TRIAL_OPTIONS) else ""
     limits = describe_limits(finished.options)
-    unofficial = ", not the official set" if facts.get("official") is False else ""
-    untested = ", test set not scored" if facts.get("score_test") is False else ""
+    unofficial = ", not the official set" if facts.official is False else ""
+    untested = ", test set not scored" if not facts.score_test else ""
     mixed = ", begun on other data" if finished.mixed_data else ""
     selection = f", epoch by {finished.selection}" if finished.selection else ""
     name = f"{finished.task}{at_scale(runs)}"
-    return (
-        f"{name}: {facts.get('data', 'unknown data')}{unofficial}, {sizes}{limits}{selection}{untested}{trial}{mixed}"
-    )
+    return f"{name}: {facts.data or 'unknown data'}{unofficial}, {sizes}{limits}{selection}{untested}{trial}{mixed}"
 
 
 def _format_range(sizes: Sequence[int]) -> str:

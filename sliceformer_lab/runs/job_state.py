@@ -46,15 +46,15 @@ def state_of(folder: Path, held: bool | None = None) -> JobState:
     held = is_held(folder) if held is None else held
     summary = known_summary(folder)
     if held:
-        return JobState("running", seconds=summary.get("wall_seconds"), record=record)
+        return JobState("running", seconds=summary.wall_seconds if summary else None, record=record)
     again = record.get("again") is True
-    is_ok = summary.get("status") == "ok"  # as after `resume=FOLDER` of a failed job
+    is_ok = summary is not None and summary.status == "ok"  # as after `resume=FOLDER` of a failed job
     if "error" in record and not again and not is_ok:  # newer than the summary of an earlier start
         return JobState(_read_status(record.get("status")), error=one_line(record["error"]), record=record)
     if summary and not again:
-        status = "killed" if summary["status"] == "running" else _read_status(summary["status"])
-        best, error = summary.get("best") or {}, one_line(summary.get("error") or "") or None
-        return JobState(status, best.get("value"), best.get("metric"), error, summary.get("wall_seconds"), record)
+        status = "killed" if summary.status == "running" else _read_status(summary.status)
+        best, error = summary.best, one_line(summary.error or "") or None
+        return JobState(status, best.value, best.metric, error, summary.wall_seconds, record)
     started = not again and ("pid" in record or (folder / CONFIG).is_file())
     return JobState("killed" if started else "planned", record=record)
 

@@ -12,14 +12,8 @@ import pandas as pd
 from sliceformer_lab.runs.collect import Collection, RunRecord, collect
 from sliceformer_lab.runs.groups import Table, format_option, tables
 
-COST_PATHS = {  # column -> path in a summary
-    "parameters": ("parameters",),
-    "multiply_adds": ("cost_per_sample", "multiply_adds"),
-    "comparisons": ("cost_per_sample", "comparisons"),
-    "samples_per_second": ("samples_per_second",),
-    "peak_memory_gb": ("peak_memory_gb",),
-    "wall_seconds": ("wall_seconds",),
-}
+COUNTS = ("multiply_adds", "comparisons")  # per sample
+COSTS = ("parameters", *COUNTS, "samples_per_second", "peak_memory_gb", "wall_seconds")
 DIGEST_COLUMNS = ("git_commit", "data_sha256", "test_sha256")  # of the code, the data and its test split
 
 Record = dict[str, Any]
@@ -37,9 +31,9 @@ def job_records(found: Collection, made: Iterable[Table]) -> list[Record]:
     The columns include each option in which the jobs differ, and each metric.
     """
     differing = sorted({name for table in made for row in table.rows for name in row.shown})
-    metrics = sorted({name for run in found.runs for name in run.summary.get("metrics") or {}})
+    metrics = sorted({name for run in found.runs for name in run.summary.metrics})
     names = ["job", "task", "attention", *differing, "seed", "split_seed", "status", "error"]
-    empty = dict.fromkeys([*names, *metrics, *COST_PATHS, *DIGEST_COLUMNS])
+    empty = dict.fromkeys([*names, *metrics, *COSTS, *DIGEST_COLUMNS])
     records = [_job_record(run, differing, metrics) for run in found.runs]
     records += [{"job": name, "status": "unreadable", "error": why} for name, why in found.unreadable.items()]
     records += [{"job": str(job.job), "status": "missing", "error": " ".join(job.overrides)} for job in found.missing]
@@ -47,20 +41,22 @@ def job_records(found: Collection, made: Iterable[Table]) -> list[Record]:
 
 
 def _job_record(run: RunRecord, differing: Iterable[str], metrics: Iterable[str]) -> Record:
+    summary = run.summary
     return {
         "job": run.name,
         "task": run.task,
         "attention": run.attention,
         **{name: format_option(run.options[name]) for name in differing if name in run.options},
-        "seed": run.summary.get("seed"),
-        "split_seed": run.summary.get("split_seed"),
+        "seed": summary.seed,
+        "split_seed": summary.split_seed,
         "status": run.status,
-        "error": run.summary.get("error"),
-        **{name: run.number("metrics", name) for name in metrics},
-        **{name: run.number(*path) for name, path in COST_PATHS.items()},
-        "git_commit": run.summary.get("git_commit"),
-        "data_sha256": run.protocol.get("sha256"),
-        "test_sha256": run.split_digest("test"),
+        "error": summary.error,
+        **{name: summary.metrics.get(name) for name in metrics},
+        **{name: summary.cost_per_sample.get(name) for name in COUNTS},
+        **{name: getattr(summary, name) for name in COSTS if name not in COUNTS},
+        "git_commit": summary.git_commit,
+        "data_sha256": run.protocol.sha256 if run.protocol else None,
+        "test_sha256": summary.digests.get("test"),
     }
 
 

@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from sliceformer_lab.config.compose import option_names, preset_job, written_option
+from sliceformer_lab.runs.run_summary import RunProtocol, RunSummary
 from sliceformer_lab.runs.score_options import score_options
 
 CELL_KEYS = ("paper", "table", "task", "attention", "variant", "metric")
@@ -175,45 +176,42 @@ def _deciding_options(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in (score_options(config) | trial).items() if key not in OPTIONS_JUDGED_APART}
 
 
-def compare_published(summary: Mapping[str, Any]) -> str | None:
+def compare_published(summary: RunSummary) -> str | None:
     """One line with our score, the published score and the obstacles to comparing them; None without a cell.
 
-    Reads `published`, `metrics`, `protocol` and `parameters` of a run's summary; a missing entry counts as different.
-    Raises ValueError if no paper prints the cell.
+    A fact that the run has not recorded counts as different. Raises ValueError if no paper prints the cell.
     """
-    if not summary.get("published"):
+    if not summary.published:
         return None
-    theirs = find_published(summary["published"])
+    theirs = find_published(summary.published)
     cell = theirs.cell
-    metrics = dict(summary.get("metrics") or {})
-    # selection=best_test adds a suffix to the metric's name
-    ours = metrics.get(cell.metric, metrics.get(f"{cell.metric}_best_test_epoch"))
-    scores = f"{cell.metric}: ours {_format_value(ours)}, published {_format_value(theirs.value, theirs.printed)}"
+    ours, published = _format_value(summary.metric(cell.metric)), _format_value(theirs.value, theirs.printed)
+    scores = f"{cell.metric}: ours {ours}, published {published}"
     line = f"{scores} ({cell.paper} {cell.table})"
     reasons = find_obstacles(summary, theirs)
     return f"{line}, equal protocol" if not reasons else f"{line}, not comparable: {'; '.join(reasons)}"
 
 
-def find_obstacles(summary: Mapping[str, Any], theirs: PublishedResult) -> list[str]:
+def find_obstacles(summary: RunSummary, theirs: PublishedResult) -> list[str]:
     """The reasons why a run's score is not comparable with a published one; empty if it is comparable."""
-    cell, run = theirs.cell, dict(summary.get("protocol") or {})
+    cell, run = theirs.cell, summary.protocol or RunProtocol()
     recipe = _find_protocol(cell)
-    scale = summary.get("scale") or FULL_SCALE
+    scale = summary.scale or FULL_SCALE
     small = [] if scale == FULL_SCALE else [f"scale={scale}: not the paper's data, lengths and steps"]
     if recipe is None:
         return [*small, f"how the papers trained on {cell.task} is not known here"]
-    unit = "epochs" if recipe.steps is None else "steps"
-    lasted, theirs_lasted, length = run.get(unit), getattr(recipe, unit), run.get("sequence_length")
-    chosen, task, trained_on = run.get("selection"), summary.get("task"), run.get("num_train")
-    parameters, size = summary.get("parameters"), _published_size(cell)
+    unit, lasted, theirs_lasted = "steps", run.steps, recipe.steps
+    if recipe.steps is None:
+        unit, lasted, theirs_lasted = "epochs", run.epochs, recipe.epochs
+    length, parameters, size = run.sequence_length, summary.parameters, _published_size(cell)
+    limits = (run.limit_train, run.limit_val, run.limit_test, run.limit_train_batches, run.limit_val_batches)
     reasons = {
-        f"this run's task is {task}": task != cell.task,
-        f"the data are {run.get('data', 'unknown')}, not the official set": run.get("official") is not True,
-        f"{trained_on} training examples, the paper {recipe.num_train}": trained_on != recipe.num_train,
-        "only part of the data was used": any(
-            run.get(f"limit_{part}") is not None for part in ("train", "val", "test", "train_batches", "val_batches")
-        ),
-        f"the epoch was chosen by {chosen}, the paper's by {recipe.selection}": chosen != recipe.selection,
+        f"this run's task is {summary.task}": summary.task != cell.task,
+        f"the data are {run.data or 'unknown'}, not the official set": run.official is not True,
+        f"{run.num_train} training examples, the paper {recipe.num_train}": run.num_train != recipe.num_train,
+        "only part of the data was used": any(limit is not None for limit in limits),
+        f"the epoch was chosen by {run.selection}, the paper's by {recipe.selection}": run.selection
+        != recipe.selection,
         f"{_format_length(run, unit)}, the paper {theirs_lasted}{'' if lasted else f' {unit}'}": lasted
         != theirs_lasted,
         f"sequences of {length} tokens, the paper {recipe.length}": not _same_length(length, recipe.length),
@@ -233,10 +231,10 @@ def _same_length(length: int | None, published: int | None) -> bool:
     return published is None or (length is not None and length - published in (0, 1))
 
 
-def _format_length(run: Mapping[str, Any], unit: str) -> str:
+def _format_length(run: RunProtocol, unit: str) -> str:
     """The length of a run, in the paper's unit if the run has it."""
-    counted = [name for name in (unit, "epochs", "steps") if run.get(name) is not None]
-    return f"{run[counted[0]]} {counted[0]}" if counted else f"an unknown number of {unit}"
+    counts = [f"{count} {name}" for name, count in (("epochs", run.epochs), ("steps", run.steps)) if count is not None]
+    return next((count for count in counts if count.endswith(unit)), (*counts, f"an unknown number of {unit}")[0])
 
 
 def _published_size(cell: PublishedCell) -> float | None:

@@ -101,11 +101,12 @@ def _read_finished_costs(outputs: Path, wanted: set[JobKind]) -> dict[JobKind, J
     runs = (folder for folder, files in walk_runs(outputs) if SUMMARY in files)
     for folder in islice(runs, MAX_PAST_RUNS):
         summary = known_summary(folder)
-        kind = _kind_of(summary.get("command", []))
-        if summary.get("status") == "ok" and kind in wanted:
-            with suppress(OSError, KeyError):
+        if summary is None or summary.status != "ok" or summary.wall_seconds is None:
+            continue
+        if (kind := _kind_of(summary.command or ())) in wanted:
+            with suppress(OSError):
                 size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-                found[kind].append((summary["wall_seconds"], size))
+                found[kind].append((summary.wall_seconds, size))
     return {kind: (statistics.median(s for s, _ in costs), costs[0][1]) for kind, costs in found.items()}
 
 

@@ -195,6 +195,6 @@ def evaluate(plan: RunPlan, data: DataModule, folder: Path) -> None:
         facts = {**sizes, "digests": data.digests(), "changed_data": warn_of_changes(folder, data)}
         facts["sources"] = sources_of(plan.plain)
         write_json(folder / "eval.json", {"checkpoint": scored.name, "metrics": metrics, **facts})
-        compare_metrics(read_summary(folder).get("metrics", {}), metrics)
+        compare_metrics(read_summary(folder).metrics, metrics)
         counts = [f"{size:,} {name.removeprefix('num_')}" for name, size in sizes.items()]
         log.info(f"examples: {', '.join(counts)}")

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 from support.plans import run
+from support.run_folders import read_summary
 from support.runs import assert_equal_runs, small_config, stopped_at
 
 from sliceformer_lab.callbacks.average import MovingAverage
-from sliceformer_lab.runs.folder import read_checkpoint, read_summary
+from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.training.saved.saved_run import load_run
 
 EMA = ("attention=csp", "callbacks=ema", "callbacks.ema.decay=0.9", "optim.epochs=3", "data.batch_size=32")

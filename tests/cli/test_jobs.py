@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from support.endings import train_in_turn
 from support.other_process import run_python
+from support.run_folders import read_summary
 from support.runs import TINY, last_of_each
 
 from sliceformer_lab.cli import run_once
 from sliceformer_lab.errors import Interrupted
-from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.tasks.image import ImageClassification
 
 TINY_MHA = (*TINY, "attention=mha")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.run_folders import read_summary
 from support.runs import last_of_each
 
 from sliceformer_lab import load_run
@@ -17,7 +18,7 @@ from sliceformer_lab.cli.train import train_command
 from sliceformer_lab.config.compose import CONF_DIR, option_names
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.errors import DataError
-from sliceformer_lab.runs.folder import read_config, read_summary
+from sliceformer_lab.runs.folder import read_config
 from sliceformer_lab.runs.sources import check_sources
 from sliceformer_lab.sweeps.plan import SweepPlan
 

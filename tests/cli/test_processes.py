@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.other_process import run_python, wait_for
-
-from sliceformer_lab.runs.folder import read_summary
+from support.run_folders import read_summary
 
 MODULE = ("-m", "sliceformer_lab")
 SCRIPT = Path(sysconfig.get_path("scripts")) / "sliceformer-lab"

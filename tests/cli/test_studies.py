@@ -11,7 +11,7 @@ import pytest
 import torch
 from support.endings import train_in_turn
 from support.plans import build_data, run
-from support.run_folders import write_run
+from support.run_folders import read_summary, summary_of, write_run
 from support.runs import small_config
 from support.studies import rows_of_study
 
@@ -21,7 +21,6 @@ from sliceformer_lab.commands.report.tables import frame, latex, markdown
 from sliceformer_lab.config.compose import CONF_DIR, compose_job, option_names, with_conf_folders, written_option
 from sliceformer_lab.errors import Interrupted, RunFolderError
 from sliceformer_lab.runs.collect import Collection, collect
-from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.papers import find_obstacles, find_published, recipe_rows
 from sliceformer_lab.sweeps.plan import plan_sweep
 from sliceformer_lab.training.optim import OptimOptions
@@ -161,7 +160,7 @@ def test_a_small_run_ends_at_its_steps_and_records_what_it_was(tmp_path: Path) -
     protocol = summary["protocol"]
     assert (protocol["epochs"], protocol["steps"], protocol["num_val"], protocol["num_test"]) == (None, 5, 20, 20)
     assert (protocol["limit_train"], protocol["limit_val"], protocol["limit_test"]) == (64, 20, 20)
-    reasons = find_obstacles(summary, find_published(published))
+    reasons = find_obstacles(summary_of(summary), find_published(published))
     assert reasons[0].startswith("scale=small: ") and "5 steps, the paper 100 epochs" in reasons
 
 
@@ -190,7 +189,7 @@ def test_a_killed_study_continues_with_the_missing_jobs_and_ends_with_a_report(
     assert {run.status for run in found.runs} == {"ok", "interrupted"}
     (missing,) = found.missing
     assert missing.job == 2 and "attention=csp_unit_shift" in missing.overrides
-    assert {run.summary["study"] for run in found.runs} == {"csp_table1"}
+    assert {run.summary.study for run in found.runs} == {"csp_table1"}
     out = capsys.readouterr().out
     assert "study csp_table1 at scale small: 3 jobs" in out and "the same command goes on" in out
 

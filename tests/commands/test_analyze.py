@@ -18,6 +18,7 @@ from PIL import Image
 from support import task_modules
 from support.encoders import make_encoder
 from support.plans import run
+from support.run_folders import read_summary
 from support.runs import small_config
 from torch import nn
 
@@ -38,7 +39,7 @@ from sliceformer_lab.measures.drawing import draw_chart
 from sliceformer_lab.measures.probe_record import FORMS, MEASURES, PLACES, ProbeRecord
 from sliceformer_lab.measures.residual import relative_residual
 from sliceformer_lab.runs.controls import controls
-from sliceformer_lab.runs.folder import CONFIG, IDENTITY_KEY, SUMMARY, read_checkpoint, read_summary
+from sliceformer_lab.runs.folder import CONFIG, IDENTITY_KEY, SUMMARY, read_checkpoint
 from sliceformer_lab.training.saved.saved_run import load_run
 
 SAMPLES = 6

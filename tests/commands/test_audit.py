@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support import written_runs
 from support.comparisons import audit, page_of, read_results
-from support.run_folders import write_run
+from support.run_folders import read_summary, write_run
 from support.written_runs import DIGESTS, Words, WrittenRuns
 
 from sliceformer_lab.__main__ import main
@@ -25,7 +25,6 @@ from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.errors import DataError, Interrupted, LabError, NoVerdictError
 from sliceformer_lab.runs.files import digest_of
-from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.ledger import options_that_count
 from sliceformer_lab.runs.names import comparison_folder
 from sliceformer_lab.training.timing import StepTime

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.run_folders import summary_of
 
 from sliceformer_lab.commands.compare.examples import ExampleScores, paired_estimate
 from sliceformer_lab.config.checked import check_config
@@ -37,7 +38,8 @@ def run(
     metrics = scores._task.build_metrics()
     metrics.update(torch.from_numpy(parts["logits"]), torch.from_numpy(targets))
     values = {f"{split}/{k}": float(v) for split in ("val", "test") for k, v in metrics.compute().items()}
-    return RunRecord(folder, folder.name, {"metrics": values, "protocol": {"num_train": 800, "num_test": 400}}, "ok")
+    facts = {"metrics": values, "protocol": {"num_train": 800, "num_test": 400}}
+    return RunRecord(folder, folder.name, summary_of(facts), "ok")
 
 
 def test_a_metric_that_is_no_mean_gets_the_variance_of_its_resampled_examples(
@@ -70,10 +72,12 @@ def test_paired_differences_have_a_variance_over_seeds_and_examples_or_say_that_
     assert alone.over == "seeds"
     splits = estimate_over_splits([*pairs.values()], [*pairs], ours[0].size_per_train("test"))
     assert splits.variance == pytest.approx(alone.variance * (1 + 3 * 400 / 800))
-    folds = {seed: replace(one, summary={**one.summary, "split_seed": seed}) for seed, one in ours.items()}
+    folds = {
+        seed: replace(one, summary=one.summary.model_copy(update={"split_seed": seed})) for seed, one in ours.items()
+    }
     assert paired_estimate(scores, folds, theirs, pairs, "test/auc") == splits
     shared = {"digests": {"test": "published"}}  # the split seed chooses only validation examples
-    folds = {seed: replace(one, summary={**one.summary, **shared}) for seed, one in folds.items()}
+    folds = {seed: replace(one, summary=one.summary.model_copy(update=shared)) for seed, one in folds.items()}
     assert paired_estimate(scores, folds, theirs, pairs, "test/auc") == estimate
 
 

@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 import torch
 from support import official_files
+from support.run_folders import read_summary
 from support.runs import last_of_each
 
 from sliceformer_lab import errors, load_export, load_run
@@ -20,7 +21,6 @@ from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.permute import shift_sort
 from sliceformer_lab.permute.exported import decomposed, slice_shifts
 from sliceformer_lab.runs.files import write_json
-from sliceformer_lab.runs.folder import read_summary
 
 SMALL = ("encoder=tiny", "optim.epochs=1", "callbacks=minimal", "pictures=false", "reference=null")
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support import written_runs
+from support.run_folders import read_summary
 from support.written_runs import SECONDS, Words, WrittenRuns
 
 from sliceformer_lab.__main__ import main
@@ -21,7 +22,6 @@ from sliceformer_lab.commands.map.rate_search import next_trials
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.errors import DataError, Interrupted, LabError
-from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.names import register_resolvers
 
 RATES = (3e-3, 1e-2, 1e-3, 3e-2)

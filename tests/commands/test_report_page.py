@@ -176,7 +176,7 @@ def test_compressed_options_restore_every_run(folder: Path, file: Path) -> None:
             for name, value in run.options.items()
         )
         assert (str(depth) in others) == (run.options["encoder.depth"] == 2)
-        assert facts["git_commit"] == run.summary["git_commit"]
+        assert facts["git_commit"] == run.summary.git_commit
 
 
 def test_a_run_says_the_command_that_repeats_it(file: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 import torch
 from support import official_files
 from support.plans import built_data, plan_of, prepared, run
+from support.run_folders import read_summary
 from support.runs import small_config
 from support.task_modules import ready
 
@@ -28,7 +29,6 @@ from sliceformer_lab.data.sequences.text_csv import TextCSV
 from sliceformer_lab.data.sequences.tokenizer import SPECIALS, ByteTokenizer, PieceTokenizer, load_pieces, pieces_for
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError
-from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training.build import build_data
 from sliceformer_lab.training.saved.saved_run import load_run
 

@@ -37,7 +37,15 @@ FAULTS: dict[str, dict[str, Any]] = {
     "references is {}": {"references": {}},
     "started is 2026": {"started": 2026},
 }
-BROKEN = {"cut off": '{"task": "digits"', "deep": "[" * 100_000, "a list": "[1]", "a number": "3", "empty": ""}
+NAMELESS = "a summary without an attention"
+BROKEN = {
+    NAMELESS: '{"task": "digits", "status": "ok"}',
+    "cut off": '{"task": "digits"',
+    "deep": "[" * 100_000,
+    "a list": "[1]",
+    "a number": "3",
+    "empty": "",
+}
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -53,6 +61,7 @@ def test_each_malformed_summary_is_a_line_of_the_report(tmp_path: Path) -> None:
         write_run(folder / name, "mha")
         write_text(folder / name / "summary.json", text)
     found = collect(folder)
+    assert found.unreadable[NAMELESS].endswith("is not the summary of a run: it lacks attention")
     assert len(found.runs) == 3 and len(found.unreadable) == len(FAULTS) + len(BROKEN)
     write_report(ReportOptions(folder=str(folder), figures=False), tmp_path / "report")
     for name in ("report.md", "report.html"):

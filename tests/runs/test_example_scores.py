@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.run_folders import summary_of
 
 from sliceformer_lab.measures.statistics import estimate_crossed
 from sliceformer_lab.runs.collect import RunRecord
@@ -31,7 +32,7 @@ def mean_iou(predicted: np.ndarray, targets: np.ndarray) -> float:
 def record(folder: Path, predicted: np.ndarray, targets: np.ndarray, value: float) -> RunRecord:
     ids = np.arange(len(targets))
     np.savez(folder / "predictions.npz", test_ids=ids, test_targets=targets, test_logits=predicted)
-    return RunRecord(folder, "run", {"metrics": {"test/mean_iou": value}}, "ok")
+    return RunRecord(folder, "run", summary_of({"metrics": {"test/mean_iou": value}}), "ok")
 
 
 def test_mean_iou_is_the_mean_of_the_shares_of_its_masks(tmp_path: Path) -> None:

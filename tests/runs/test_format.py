@@ -9,12 +9,13 @@ import pytest
 import torch
 import yaml
 from support.plans import run
+from support.run_folders import read_summary
 from support.runs import small_config
 
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.files import write_json
-from sliceformer_lab.runs.folder import CONFIG, SUMMARY, read_checkpoint, read_summary
+from sliceformer_lab.runs.folder import CONFIG, SUMMARY, read_checkpoint
 from sliceformer_lab.training.saved.saved_run import load_run
 
 OTHER = "was saved in format None, and this version reads format 1"

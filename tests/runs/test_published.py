@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.run_folders import summary_of
 
 from sliceformer_lab.runs.papers import compare_published, find_obstacles, find_published, protocols, published_results
 
@@ -17,6 +18,10 @@ SUMMARY = {
     "parameters": 6_377_994,
     "protocol": PROTOCOL,
 }
+
+
+def compared(summary: dict[str, Any]) -> str | None:
+    return compare_published(summary_of(summary))
 
 
 def test_a_cell_is_found_and_a_percentage_becomes_a_fraction() -> None:
@@ -73,18 +78,18 @@ def arena(**changes: Any) -> dict[str, Any]:
 
 
 def test_runs_counted_in_steps_are_compared_by_the_steps_of_their_row_and_by_length() -> None:
-    assert str(compare_published(arena())).endswith("equal protocol")
-    assert str(compare_published(arena(steps=35_000))).endswith("35000 steps, the paper 46800")
-    assert str(compare_published(arena(steps=None, epochs=200))).endswith("200 epochs, the paper 46800 steps")
-    assert str(compare_published(arena(sequence_length=512))).endswith("sequences of 512 tokens, the paper 1024")
+    assert str(compared(arena())).endswith("equal protocol")
+    assert str(compared(arena(steps=35_000))).endswith("35000 steps, the paper 46800")
+    assert str(compared(arena(steps=None, epochs=200))).endswith("200 epochs, the paper 46800 steps")
+    assert str(compared(arena(sequence_length=512))).endswith("sequences of 512 tokens, the paper 1024")
     softmax = arena(steps=35_000) | {"published": LRA_IMAGE | {"attention": "mha"}}
-    assert str(compare_published(softmax)).endswith("equal protocol")
+    assert str(compared(softmax)).endswith("equal protocol")
 
 
 def test_an_equal_protocol_is_compared_also_where_the_best_test_epoch_gives_the_metric_its_name() -> None:
     line = "test/accuracy: ours 0.8462, published 0.8481 (csp table3), equal protocol"
     by_best_epoch = SUMMARY | {"metrics": {"test/accuracy_best_test_epoch": 0.8462}}
-    assert compare_published(SUMMARY) == compare_published(by_best_epoch) == line
+    assert compared(SUMMARY) == compared(by_best_epoch) == line
 
 
 @pytest.mark.parametrize(
@@ -100,7 +105,7 @@ def test_an_equal_protocol_is_compared_also_where_the_best_test_epoch_gives_the_
     ],
 )
 def test_a_different_protocol_is_said_not_to_compare(changes: dict[str, Any], reason: str) -> None:
-    line = compare_published(SUMMARY | {"protocol": PROTOCOL | changes})
+    line = compared(SUMMARY | {"protocol": PROTOCOL | changes})
     assert line.startswith("test/accuracy: ours 0.8462, published 0.8481 (csp table3), not comparable: ")
     assert reason in line
     assert ";" not in line  # nothing else differs
@@ -114,22 +119,22 @@ def test_samsa_s_numbers_of_peptides_carry_their_reasons_and_stand_beside_no_num
     protocol = {"official": True, "num_train": 10_873, "epochs": 160, "selection": "a rule it does not state"}
     for cell in trained:
         summary = {"task": "peptides_func", "protocol": protocol}
-        reasons = " ".join(find_obstacles(summary, published_results()[cell]))
+        reasons = " ".join(find_obstacles(summary_of(summary), published_results()[cell]))
         assert "validation split" in reasons and "not the benchmark's" in reasons
 
 
 def test_a_model_of_another_size_does_not_compare() -> None:
-    assert find_obstacles(SUMMARY | {"parameters": 500_000}, find_published(CELL)) == [
+    assert find_obstacles(summary_of(SUMMARY | {"parameters": 500_000}), find_published(CELL)) == [
         "500000 parameters, the paper 6.38 million"
     ]
     rounded = SUMMARY | {"parameters": 6_377_994 + 512 * 2}
-    assert find_obstacles(rounded, find_published(CELL)) == []
+    assert find_obstacles(summary_of(rounded), find_published(CELL)) == []
 
 
 def test_what_a_summary_does_not_say_counts_as_unequal() -> None:
-    line = compare_published({"published": CELL})
+    line = compared({"published": CELL})
     assert line.startswith("test/accuracy: ours unknown")
     assert line.count(";") == 5
     unknown = {**CELL, "paper": "sliceformer", "table": "table2", "task": "lra_pathx", "attention": "mha"}
-    assert "not known here" in str(compare_published({"published": unknown}))
-    assert compare_published({"published": None, "metrics": {}}) is compare_published({}) is None, "without a cell"
+    assert "not known here" in str(compared({"published": unknown}))
+    assert compared({"published": None, "metrics": {}}) is compared({}) is None, "without a cell"

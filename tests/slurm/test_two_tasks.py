@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.other_process import wait_for
+from support.run_folders import read_summary
 from support.runs import SMALL, assert_equal_runs, last_of_each
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training.saved.saved_run import load_run
 
 MAX_SECONDS = 280  # seconds that a job may take on a busy machine

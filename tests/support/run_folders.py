@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,8 @@ from omegaconf import OmegaConf
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.runs.files import write_json
-from sliceformer_lab.runs.folder import CONFIG, FORMAT, PREDICTIONS, SUMMARY, read_summary
+from sliceformer_lab.runs.folder import CONFIG, FORMAT, PREDICTIONS, SUMMARY
+from sliceformer_lab.runs.run_summary import RunSummary, parse_summary
 from sliceformer_lab.training.results.summary import Summary
 
 NODES: dict[str, dict[str, Any]] = {
@@ -52,6 +54,17 @@ CONTENT: dict[str, Any] = {  # the facts that a summary gains when its run finis
     "samples_per_second": 1000.0,
     "peak_memory_gb": 1.0,
 }
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """The content of summary.json as plain values."""
+    content: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    return content
+
+
+def summary_of(content: dict[str, Any]) -> RunSummary:
+    """A summary with these facts, and with names where they have none."""
+    return parse_summary({"task": "digits", "attention": "csp", "status": "ok"} | content)
 
 
 @cache

@@ -16,11 +16,12 @@ import pytest
 import torch
 from pytorch_lightning import LightningModule, Trainer
 from support.plans import run
+from support.run_folders import read_summary
 
 from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.runs.files import write_json
-from sliceformer_lab.runs.folder import SUMMARY, read_checkpoint, read_summary
+from sliceformer_lab.runs.folder import SUMMARY, read_checkpoint
 from sliceformer_lab.training.saved.saved_run import load_run
 
 SMALL = (

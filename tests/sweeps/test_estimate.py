@@ -26,7 +26,8 @@ def jobs(*lines: str) -> list[PlannedJob]:
 
 def write_finished(folder: Path, command: str, seconds: float, status: str = "ok") -> None:
     folder.mkdir(parents=True)
-    summary = {"format": 1, "status": status, "command": command.split(), "wall_seconds": seconds}
+    summary = {"format": 1, "task": "digits", "attention": "csp", "status": status}
+    summary |= {"command": command.split(), "wall_seconds": seconds}
     (folder / "summary.json").write_text(json.dumps(summary))
     (folder / "weights").write_bytes(bytes(50_000_000))
 

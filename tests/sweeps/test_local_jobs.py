@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from support.fake_jobs import run_fake, start_elsewhere, starts_of, statuses, sweep_of
 from support.other_process import run_python, wait_for
+from support.run_folders import read_summary
 from support.runs import TINY
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.errors import ConfigError, Interrupted
-from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.job_state import OUTPUT, read_record
 from sliceformer_lab.runs.sweep import PlannedJob
 from sliceformer_lab.sweeps.board import JobBoard, last_progress

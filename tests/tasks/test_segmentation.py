@@ -17,6 +17,7 @@ from PIL import Image
 from sklearn.metrics import jaccard_score
 from support import official_files
 from support.plans import small_task
+from support.run_folders import read_summary
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import NO_CLASS, Batch
@@ -24,7 +25,6 @@ from sliceformer_lab.commands.predict.mask_files import MaskFiles
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import ConfigError, Interrupted
 from sliceformer_lab.measures.mask_plots import Segmented, class_colours, plot_masks
-from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.tasks.segmentation import ImageSegmentation, class_iou, commonest_class
 from sliceformer_lab.training.saved.saved_run import load_run
 

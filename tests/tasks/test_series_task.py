@@ -12,12 +12,12 @@ import pytest
 import torch
 from support import series_files
 from support.plans import small_task
+from support.run_folders import read_summary
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.data.cache import manifest
 from sliceformer_lab.encoder.series_embed import SeriesEmbedding
-from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training.saved.saved_run import load_run
 
 QUICK = ["callbacks=minimal", "encoder.dim=16", "encoder.depth=1", "encoder.mlp_dim=16", "encoder.num_heads=2"]

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.plans import build_data, build_task, run
+from support.run_folders import read_summary
 from support.runs import small_config
 
-from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training.interfaces import TaskModule
 from sliceformer_lab.training.optim import OptimOptions
 from sliceformer_lab.training.results.advice import warnings_of

@@ -13,6 +13,7 @@ import pytest
 import torch
 import yaml
 from support.plans import build_data, build_task
+from support.run_folders import read_summary
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.attention.base import LayerSpec
@@ -21,7 +22,6 @@ from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.config.schema import ConfigError
-from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training import budget, build
 from sliceformer_lab.training.results.scoring import cost_per_sample, num_parameters
 

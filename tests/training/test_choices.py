@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 from support.plans import build_data, run
+from support.run_folders import read_summary
 from support.runs import SMALL, last_of_each, small_config
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.config.checked import RunPlan, check_config
 from sliceformer_lab.data.spec import Choice
-from sliceformer_lab.runs.folder import read_config, read_summary
+from sliceformer_lab.runs.folder import read_config
 from sliceformer_lab.training import build
 from sliceformer_lab.training.choices import MAX_LOSS_CHANGE, device_of, with_choices
 from sliceformer_lab.training.optim import OptimOptions

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 from support.devices import DEVICES
 from support.other_process import run_python
+from support.run_folders import read_summary
 from support.runs import SMALL, assert_equal_runs, last_of_each
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.runs.folder import read_checkpoint, read_summary
+from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.training.saved.saved_run import load_run
 
 TWO = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "trainer.precision=32-true")

@@ -13,6 +13,7 @@ import torch
 from filelock import FileLock
 from pytorch_lightning import LightningModule
 from support.plans import run
+from support.run_folders import read_summary
 from support.runs import small_config
 from torch import Tensor
 
@@ -21,7 +22,7 @@ from sliceformer_lab.callbacks.throughput import Throughput
 from sliceformer_lab.data.images.small_images import Digits
 from sliceformer_lab.errors import DivergedError, Interrupted, RunFolderError
 from sliceformer_lab.measures import plots
-from sliceformer_lab.runs.folder import read_checkpoint, read_summary
+from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.runs.processes import STOP_SIGNALS
 from sliceformer_lab.tasks.image import ImageClassification
 from sliceformer_lab.training.fitting import AtomicCheckpointIO

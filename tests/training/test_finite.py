@@ -11,6 +11,7 @@ import pytest
 import torch
 from pytorch_lightning import LightningModule, Trainer
 from support.plans import run
+from support.run_folders import read_summary
 from support.runs import assert_equal_runs, small_config
 from torch import Tensor
 
@@ -19,7 +20,7 @@ from sliceformer_lab.callbacks.early_stop import EarlyStop
 from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.errors import DataError, DivergedError
 from sliceformer_lab.runs.files import write_json
-from sliceformer_lab.runs.folder import read_checkpoint, read_summary
+from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.tasks.image import ImageClassification
 from sliceformer_lab.training.context import RunContext
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 from support.plans import build_data, run
+from support.run_folders import read_summary
 from support.runs import small_config
 from torch import Tensor
 
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.errors import ConfigError
-from sliceformer_lab.runs.folder import read_summary, scored_checkpoint
+from sliceformer_lab.runs.folder import scored_checkpoint
 from sliceformer_lab.training.build import build_task
 from sliceformer_lab.training.interfaces import TaskModule
 

@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 from pytorch_lightning.loggers import CSVLogger
 from support.plans import run
+from support.run_folders import read_summary
 from support.runs import small_config
 
-from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training.results.loggers import PrefixedLogger
 
 

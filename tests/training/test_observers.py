@@ -14,11 +14,12 @@ import pytest
 import torch
 from pytorch_lightning.loggers import TensorBoardLogger
 from support.plans import run
+from support.run_folders import read_summary
 from support.runs import small_config
 
 from sliceformer_lab.callbacks.record_spectrum import Spectrum
 from sliceformer_lab.measures import plots
-from sliceformer_lab.runs.folder import read_checkpoint, read_summary
+from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.training.fitting import AtomicCheckpointIO
 from sliceformer_lab.training.results.metrics_file import MetricsFile
 

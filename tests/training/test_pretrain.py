@@ -10,6 +10,7 @@ import pytest
 import torch
 from pytorch_lightning import LightningModule, Trainer
 from support.plans import build_data, build_task, plan_of, run
+from support.run_folders import read_summary
 from support.runs import assert_equal_runs, small_config, stopped_at
 from support.task_modules import SMALL, ready
 
@@ -18,7 +19,7 @@ from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import compose_root, option_names
 from sliceformer_lab.errors import ConfigError, Interrupted, RunFolderError
 from sliceformer_lab.runs.files import write_json
-from sliceformer_lab.runs.folder import load_weights, read_checkpoint, read_metrics, read_summary
+from sliceformer_lab.runs.folder import load_weights, read_checkpoint, read_metrics
 from sliceformer_lab.training import build, fitting
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.pretraining.pretrain import check_maskable, pretraining_plan, times_as_long

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 from support.plans import run
+from support.run_folders import read_summary
 from support.runs import small_config
 from torchmetrics import MeanAbsoluteError
 
 from sliceformer_lab.config.checked import RunPlan, check_config
 from sliceformer_lab.measures.simple_models import ClassModel, TargetModel, classifiers_of, regressors_of
-from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training import build
 from sliceformer_lab.training.results import references as module
 from sliceformer_lab.training.results.references import below_reference, difference_from, references

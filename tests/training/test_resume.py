@@ -15,13 +15,14 @@ import torch
 from support import official_files
 from support.devices import GPU
 from support.plans import run
+from support.run_folders import read_summary
 from support.runs import assert_equal_runs, mark_interrupted, small_config, stopped_at
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.callbacks.checkpoint import Checkpoints
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.measures.probe_record import ProbeRecord
-from sliceformer_lab.runs.folder import read_checkpoint, read_metrics, read_summary
+from sliceformer_lab.runs.folder import read_checkpoint, read_metrics
 from sliceformer_lab.training.fitting import AtomicCheckpointIO
 from sliceformer_lab.training.results import summary as summaries
 from sliceformer_lab.training.saved.saved_run import load_run

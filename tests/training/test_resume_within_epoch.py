@@ -15,11 +15,12 @@ import torch
 from pytorch_lightning import LightningModule, Trainer
 from support import official_files, official_graphs, official_points
 from support.plans import run
+from support.run_folders import read_summary
 from support.runs import assert_equal_runs, run_with_log, small_config, stopped_at
 
 from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.errors import Interrupted, RunFolderError
-from sliceformer_lab.runs.folder import read_checkpoint, read_summary
+from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.sweeps.fork_server import fork_server
 
 EVERY_STEP = "callbacks.checkpoints.every_minutes=0"

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 import torch
 from support.plans import build_data, plan_of, prepared, run
+from support.run_folders import read_summary, summary_of
 from support.runs import small_config
 from torch import nn
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.errors import ConfigError
-from sliceformer_lab.runs.folder import read_checkpoint, read_summary
+from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.tasks.image import ImageClassification
 from sliceformer_lab.training.build import build_task
 from sliceformer_lab.training.results.scoring import protocol
@@ -232,9 +233,8 @@ def test_a_run_that_is_not_shown_to_be_above_chance_prints_a_warning(
     summary = read_summary(finished) | {"warnings": [], "chance": 0.64}
     summary["protocol"] |= {"num_test": 100}
     metrics = {name: value for name, value in summary["metrics"].items() if not name.startswith("test/accuracy")}
-    print_summary(
-        summary | {"metrics": metrics | ({} if reached is None else {"test/accuracy": reached})}, finished, []
-    )
+    metrics |= {} if reached is None else {"test/accuracy": reached}
+    print_summary(summary_of(summary | {"metrics": metrics}), finished, [])
     assert ("not shown to be above" in capsys.readouterr().out) is warned
     assert ("n = 100" in caplog.text) is warned and "learned nothing" not in caplog.text
     assert all((word in caplog.text) is warned for word in ("optim.lr", "warmup")) and "max_len" not in caplog.text
@@ -245,7 +245,7 @@ def test_the_table_of_a_run_says_that_epochs_had_a_part_of_the_batches(
 ) -> None:
     summary = read_summary(finished)
     summary["options"]["trainer"] |= {"limit_train_batches": 3, "limit_val_batches": None}
-    print_summary(summary, finished, [])
+    print_summary(summary_of(summary), finished, [])
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "training examples, at most 3 training batches)" in shown
 
@@ -254,8 +254,8 @@ def test_the_warning_at_chance_asks_for_the_length_where_data_have_one(finished:
     summary = read_summary(finished) | {"chance": 0.64}
     summary["metrics"]["test/accuracy"] = 0.02
     summary["options"]["data"]["max_len"] = 128
-    assert str(chance_warning(summary)).endswith("; does data.max_len cut off what decides the class?")
-    assert ", not below 0.01); try a lower optim.lr" in str(chance_warning(summary))
+    assert str(chance_warning(summary_of(summary))).endswith("; does data.max_len cut off what decides the class?")
+    assert ", not below 0.01); try a lower optim.lr" in str(chance_warning(summary_of(summary)))
 
 
 def test_run_without_test_scores_reads_validation_only(tmp_path: Path) -> None:

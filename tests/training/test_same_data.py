@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from support.run_folders import read_summary
 from support.runs import mark_interrupted
 
 from sliceformer_lab import load_export, load_run
@@ -18,7 +19,7 @@ from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.compare.reference_scores import reference_scores
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.files import digest_of
-from sliceformer_lab.runs.folder import read_checkpoint, read_summary
+from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.training.results.prediction_table import PREPROCESSING
 
 ROWS = [f"{word} number {i},{label}" for i in range(40) for word, label in (("good", "pos"), ("bad", "neg"))]

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from support.other_process import run_python
 from support.plans import build_data, build_task
+from support.run_folders import read_summary
 from support.runs import SMALL, last_of_each, small_config
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
@@ -21,7 +22,7 @@ from torch.distributed.tensor import DTensor
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.callbacks.checkpoint import Checkpoints
 from sliceformer_lab.config.compose import option_names
-from sliceformer_lab.runs.folder import read_checkpoint, read_summary
+from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.training.processes.sharding import shard
 from sliceformer_lab.training.saved.saved_run import load_run
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from support.plans import run
+from support.run_folders import read_summary
 from support.runs import assert_equal_runs, mark_interrupted, small_config, stopped_at
 from torch import Tensor
 
@@ -20,7 +21,7 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.data import loader
 from sliceformer_lab.data.loader import LoaderPosition, PassSampler, Split, evaluation_batch_size
 from sliceformer_lab.errors import ConfigError
-from sliceformer_lab.runs.folder import read_checkpoint, read_summary
+from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.training.saved.saved_run import load_run
 
 STEPS = ("optim.epochs=null", "optim.steps=22", "data.batch_size=16", "trainer.log_every_n_steps=1")  # 128 examples

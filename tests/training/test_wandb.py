@@ -20,7 +20,7 @@ import torch
 import wandb
 from omegaconf import OmegaConf
 from support.plans import plan_of
-from support.run_folders import write_run
+from support.run_folders import read_summary, write_run
 from support.runs import SMALL, last_of_each, small_config
 from support.wandb_server import KEY, StoredRun, WandbServer, upload, wandb_server
 
@@ -38,7 +38,6 @@ from sliceformer_lab.config.checked import ChosenNames
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.measures.probe_record import ProbeRecord
 from sliceformer_lab.runs.collect import collect
-from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.groups import tables
 from sliceformer_lab.runs.job_table import job_records
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep, read_sweep, write_sweep

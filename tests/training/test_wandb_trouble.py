@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import wandb
+from support.run_folders import read_summary
 from support.runs import SMALL, last_of_each
 from support.wandb_server import KEY, StoredRun, WandbServer, upload, wandb_server
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training.results import wandb_runs
 from sliceformer_lab.training.results.metrics_file import MetricsFile
 

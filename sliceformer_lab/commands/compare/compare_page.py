@@ -148,7 +148,7 @@ def protocol(found: Comparison) -> Iterator[str]:
     )
     if options.splits:
         yield "The first split alone chose the values; other splits test some of the examples that chose them."
-    if any(run.split_digest("test") for run in found.runs):
+    if any(run.summary.digests.get("test") for run in found.runs):
         seen = len(found.evaluations)
         yield f"The ledger counts {seen} evaluations of this test set by any command so far, this page's included."
     else:

@@ -74,7 +74,7 @@ def row_table(found: Comparison, result: AxisResult) -> Rows:
 
 def _format_parameters(found: Comparison, result: AxisResult, name: str) -> str:
     """The parameters of a row, and how far they are from those of the model with mha."""
-    counts = [run.number("parameters") for run in result.runs[name].values()]
+    counts = [run.summary.parameters for run in result.runs[name].values()]
     count = next((count for count in counts if count is not None), None)  # a run that diverged may have none
     target = found.base_parameters
     if count is None:

@@ -97,19 +97,19 @@ class Comparison:
     @cached_property
     def commits(self) -> list[str]:
         """The versions of the code that the trials and the reporting runs are of."""
-        return sorted({str(run.summary.get("git_commit")) for run in known_runs(self.folder)})
+        return sorted({str(run.summary.git_commit) for run in known_runs(self.folder)})
 
     @cached_property
     def references(self) -> list[dict[str, Any]]:
         """The models without a network, the strongest last, with their mean over the splits of the runs."""
-        seconds = sum(run.number("processor_seconds") or 0.0 for run in self.runs)
+        seconds = sum(run.summary.processor_seconds or 0.0 for run in self.runs)
         by_split = {run.unit[1]: run.folder for run in self.runs if run.status == "ok"}
         return mean_references([reference_scores(folder, seconds) for folder in by_split.values()])
 
     @cached_property
     def evaluations(self) -> list[Evaluation]:
         """All recorded evaluations of the test sets of this comparison, by any command."""
-        tests = {digest for run in self.runs if (digest := run.split_digest("test")) is not None}
+        tests = {digest for run in self.runs if (digest := run.summary.digests.get("test")) is not None}
         data = Path(self.rows[0].plan.paths.data)
         return [one for one in read_ledger(data) if one.test_digest in tests]
 
@@ -159,7 +159,7 @@ class Comparison:
     def _score_by_seed(self, runs: Mapping[int, RunRecord], lost: Sequence[str]) -> dict[int, float]:
         """Test scores by seed. A row without any finished run has none; its diverged runs count as chance otherwise."""
         known = {seed: value for seed, run in runs.items() if (value := run.metric(self.metric)) is not None}
-        chances = [value for run in runs.values() if (value := run.number("chance")) is not None]
+        chances = [value for run in runs.values() if (value := run.summary.chance) is not None]
         if known and lost and chances:
             known |= {seed: chances[0] for seed in self.options.reporting_seeds if seed not in known}
         return dict(sorted(known.items()))
@@ -180,7 +180,7 @@ class Comparison:
     def _pair_scores(self, result: AxisResult, other: str) -> Pairs:
         subject, sign = self.options.subject, self.goal.sign
         ours, theirs = result.scores[subject], result.scores[other]
-        prints = {run.protocol.get("sha256") for runs in result.runs.values() for run in runs.values() if run.protocol}
+        prints = {run.protocol.sha256 for runs in result.runs.values() for run in runs.values() if run.protocol}
         for row in self.rows:
             if row.name in (subject, other) and not result.scores[row.name]:
                 return Pairs({}, None, obstacle=row.refused.get(result.axis) or f"every run of {row.name} diverged")

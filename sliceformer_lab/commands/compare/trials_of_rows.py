@@ -101,7 +101,7 @@ def tried_seeds(folder: Path, row: ComparedRow, point: Point) -> list[int]:
 
 def data_of_runs(folder: Path, task: str) -> str | None:
     """What the runs in a folder have read, as `tuned_on` has it; None if none has finished."""
-    found = [run.protocol["sha256"] for run in known_runs(folder) if run.protocol]
+    found = [run.protocol.sha256 for run in known_runs(folder) if run.protocol and run.protocol.sha256]
     return tuned_on(task, found[0]) if found else None
 
 
@@ -112,10 +112,10 @@ def check_one_data(folder: Path, prefix: str = "") -> None:
     """
     first: dict[tuple[Any, str], RunRecord] = {}
     for run, split in product(known_runs(folder, prefix), NAMES):
-        if (digest := run.split_digest(split)) is None:
+        if (digest := run.summary.digests.get(split)) is None:
             continue
         other = first.setdefault((run.unit[1], split), run)
-        if other.split_digest(split) != digest:
+        if other.summary.digests.get(split) != digest:
             raise DataError(
                 f"{other.name} and {run.name} in {folder} differ in {describe_splits([split])}, so they are not "
                 "compared; put the data back and delete the runs on others, or choose another folder="

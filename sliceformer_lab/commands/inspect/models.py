@@ -139,8 +139,9 @@ class Group:
         if source.plan.data.option("split_seed") == self.split_seed:
             changed = describe_splits([self.stage]) if self.stage in changed_splits(folder, data) else ""
         else:  # it is measured on the split of the first run
-            sha256 = known_summary(folder).get("protocol", {}).get("sha256", self.fingerprint["sha256"])
-            changed = "the data" if sha256 != self.fingerprint["sha256"] else ""
+            summary = known_summary(folder)
+            known = summary.protocol.sha256 if summary is not None and summary.protocol is not None else None
+            changed = "the data" if known not in (None, self.fingerprint["sha256"]) else ""
         if changed:
             raise DataError(f"{changed} are others than those that the run was trained with")
 

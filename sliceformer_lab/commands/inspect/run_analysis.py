@@ -81,4 +81,4 @@ def _describe_model(source: Source) -> dict[str, Any]:
     model = {"attention": source.label, "seed": source.plan.seed}
     if source.folder is None:
         return model | {"untrained": True}
-    return model | {"folder": str(source.folder), "git_commit": read_summary(source.folder).get("git_commit")}
+    return model | {"folder": str(source.folder), "git_commit": read_summary(source.folder).git_commit}

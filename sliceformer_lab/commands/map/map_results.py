@@ -16,7 +16,7 @@ from sliceformer_lab.runs.collect import known_run
 from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.sweep import PlannedJob
 
-SCORE, STEPS, SECONDS = "test/accuracy", "steps_to_stop_at", "processor_seconds"
+SCORE = "test/accuracy"
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class ProbeRun:
     seed: int
     status: str  # ok | failed | diverged
     value: float | None  # validation score of a tuning run, test score of a reporting run
-    steps: int | None  # to .99 of validation; None: not reached
-    seconds: float | None  # of the processor
-    parameters: int | None
-    commit: str | None
-    error: str | None
+    steps: int | None = None  # to .99 of validation; None: not reached
+    seconds: float | None = None  # of the processor
+    parameters: int | None = None
+    commit: str | None = None
+    error: str | None = None
     budget: int | None = None  # steps of its recipe
 
     @property
@@ -197,8 +197,18 @@ def _ended_run(folder: Path, cell: Cell, rate: float, seed: int) -> ProbeRun | N
     if not state.is_final:
         return None
     value = record.metric(SCORE) if record is not None and seed in cell.options.reporting_seeds else state.value
-    summary = record.summary if record is not None else {}  # refused before it began
-    steps, seconds, size, commit = (summary.get(key) for key in (STEPS, SECONDS, "parameters", "git_commit"))
-    known = value if state.status == "ok" else None
-    budget = summary.get("steps", {}).get("planned")
-    return ProbeRun(rate, seed, state.status, known, steps, seconds, size, commit, state.error, budget)
+    if record is None:  # refused before it began
+        return ProbeRun(rate, seed, state.status, None, error=state.error)
+    one = record.summary
+    return ProbeRun(
+        rate,
+        seed,
+        state.status,
+        value if state.status == "ok" else None,
+        one.steps_to_stop_at,
+        one.processor_seconds,
+        one.parameters,
+        one.git_commit,
+        state.error,
+        one.steps.planned,
+    )

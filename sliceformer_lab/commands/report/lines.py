@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -146,9 +146,9 @@ def _build_line(table: Table, row: Row, test: Test | None, options: ReportOption
         chance=chance,
         mean_with_failures=_with_failures(row, numbers, chance),
         test=test,
-        budget=", ".join(dict.fromkeys(str(known) for run in row.runs if (known := run.summary.get("budget")))),
-        parameters=_compare_cost(row, base, "parameters"),
-        multiply_adds=_compare_cost(row, base, "cost_per_sample", "multiply_adds"),
+        budget=", ".join(dict.fromkeys(run.summary.budget for run in row.runs if run.summary.budget)),
+        parameters=_compare_cost(row, base, lambda run: run.summary.parameters),
+        multiply_adds=_compare_cost(row, base, lambda run: run.summary.cost_per_sample.get("multiply_adds")),
         speed=_compare_speed(row, base),
         published=published,
         notes=tuple(note for note in (*_list_remarks(row, table.metric, chance), remark, *unknown) if note),
@@ -215,7 +215,7 @@ def _mean_or_none(values: Sequence[float]) -> float | None:
 
 def _find_chance(run: RunRecord, metric: str) -> float | None:
     """What the best constant prediction scores; runs record that on test, in the metric that selects the epoch."""
-    return run.number("chance") if metric == f"test/{run.monitored}" else None
+    return run.summary.chance if metric == f"test/{run.monitored}" else None
 
 
 def _with_failures(row: Row, numbers: Sequence[float], chance: float | None) -> float | None:
@@ -248,7 +248,7 @@ def _list_remarks(row: Row, metric: str, chance: float | None) -> list[str]:
     notes += [_repeated_note(row, run, metric) for run in row.repeated]
     if chance is None and any(run.status in AT_CHANCE for run in row.runs):
         notes.append(f"no run of this table records the chance of {metric}, so no mean includes the failed runs")
-    commits = dict.fromkeys(str(run.summary.get("git_commit")) for run in row.runs if run.status == "ok")
+    commits = dict.fromkeys(str(run.summary.git_commit) for run in row.runs if run.status == "ok")
     if len(commits) > 1:
         notes.append(f"runs of different versions of the code: {', '.join(commits)}")
     return notes
@@ -263,20 +263,20 @@ def _repeated_note(row: Row, run: RunRecord, metric: str) -> str:
     return f"seed {run.unit[0]} was run again: {counted.name} counts, {run.name} does not ({outcome})"
 
 
-def _compare_cost(row: Row, base: Row | None, *path: str) -> RelativeCost:
+def _compare_cost(row: Row, base: Row | None, count_of: Callable[[RunRecord], int | None]) -> RelativeCost:
     """The median of a count over a row's runs, and its ratio to `base`."""
-    ours, theirs = (_median_or_none([r.number(*path) for r in of.runs]) if of else None for of in (row, base))
+    ours, theirs = (_median_or_none([count_of(run) for run in of.runs]) if of else None for of in (row, base))
     return RelativeCost(ours, ours / theirs if ours is not None and theirs else None)
 
 
 def _compare_speed(row: Row, base: Row | None) -> RelativeCost:
     """Samples per second in training; the ratio compares runs on equal machines only."""
-    ours = _median_or_none([run.number("samples_per_second") for run in row.runs])
+    ours = _median_or_none([run.summary.samples_per_second for run in row.runs])
     if base is None:
         return RelativeCost(ours, None)
     for place in dict.fromkeys(map(machine, row.runs)):
         here, there = (
-            _median_or_none([run.number("samples_per_second") for run in of.runs if machine(run) == place])
+            _median_or_none([run.summary.samples_per_second for run in of.runs if machine(run) == place])
             for of in (row, base)
         )
         if here is not None and there:
@@ -286,7 +286,7 @@ def _compare_speed(row: Row, base: Row | None) -> RelativeCost:
 
 def machine(run: RunRecord) -> str:
     """Machine and trainer options; the speeds of two runs are comparable if these are equal."""
-    return str([run.summary.get("machine"), *(run.options.get(name) for name in MACHINE_OPTIONS)])
+    return str([run.summary.machine, *(run.options.get(name) for name in MACHINE_OPTIONS)])
 
 
 def _median_or_none(values: Sequence[float | None]) -> float | None:
@@ -315,12 +315,12 @@ def _compute_interval(row: Row, metric: str, scores: SavedScores) -> tuple[Inter
 
 def _find_published(row: Row) -> tuple[Published | None, list[str]]:
     """The published cell that the row's runs name, and remarks if they name several or an unknown one."""
-    ended = [run for run in row.runs if run.status == "ok" and run.summary.get("published")]
+    ended = [run for run in row.runs if run.status == "ok" and run.summary.published]
     named: dict[PublishedResult, list[RunRecord]] = {}
     remarks: list[str] = []
     for run in ended:
         try:
-            named.setdefault(find_published(run.summary["published"]), []).append(run)
+            named.setdefault(find_published(run.summary.published or {}), []).append(run)
         except (ValueError, TypeError, AttributeError) as error:
             remarks.append(f"{run.name}: {error}")
     if len(named) > 1:

@@ -71,7 +71,7 @@ def _describe_page(
         for line in lines
         for run in (*line.row.runs, *line.row.repeated)
     }
-    commits = Counter(str(run.summary.get("git_commit") or "unknown") for run in found.runs)
+    commits = Counter(run.summary.git_commit or "unknown" for run in found.runs)
     details, tests = run_details(found.runs, sections)
     run_columns = list(_run_cells(found.runs[0], metrics)) if found.runs else []
     return {
@@ -135,22 +135,22 @@ def _build_reference(remark: str, texts: list[str]) -> dict[str, Any]:
 
 
 def _build_run(run: RunRecord, metrics: Mapping[Path, str]) -> dict[str, Any]:
-    metric, command = metrics[run.folder], run.summary.get("command")
+    metric, command = metrics[run.folder], run.summary.command
     return {
         "name": run.name,
         "attention": run.attention,
-        "seed": run.summary.get("seed"),
+        "seed": run.summary.seed,
         "status": run.status,
         "result": format_value(run.metric(metric), metric),
         "cells": list(_run_cells(run, metrics).values()),
-        "error": str(run.summary.get("error") or "") if run.status != "ok" else "",
+        "error": run.summary.error or "" if run.status != "ok" else "",
         "command": "" if command is None else shlex.join([*PROGRAM.split(), *command]),
     }
 
 
 def _run_cells(run: RunRecord, metrics: Mapping[Path, str]) -> dict[str, str]:
     """Column head -> cell of the list of runs; the metric is a column head if all runs share it."""
-    metric, seconds = metrics[run.folder], run.number("wall_seconds")
+    metric, seconds = metrics[run.folder], run.summary.wall_seconds
     result = format_value(run.metric(metric), metric)
     has_one_metric = len(set(metrics.values())) == 1
     known: dict[str, Any] = {
@@ -158,23 +158,23 @@ def _run_cells(run: RunRecord, metrics: Mapping[Path, str]) -> dict[str, str]:
         "task": run.task,
         "data": run.data,
         "attention": run.attention,
-        "seed": run.summary.get("seed"),
+        "seed": run.summary.seed,
         "status": run.status,
         **(
             {format_heading(metric): result} if has_one_metric else {"result": result, "metric": format_heading(metric)}
         ),
         "seconds": None if seconds is None else f"{seconds:.0f}",
-        "started": run.started.replace("T", " ")[:16],
-        "commit": run.summary.get("git_commit"),
+        "started": (run.summary.started or "").replace("T", " ")[:16],
+        "commit": run.summary.git_commit,
     }
     return {name: "" if value is None else str(value) for name, value in known.items()}
 
 
 def _format_facts(run: RunRecord) -> dict[str, str]:
     """Options and FACTS of a run as text."""
-    facts: dict[str, Any] = dict(run.options)
+    facts, recorded = dict(run.options), run.summary.recorded()
     for name in FACTS:
-        value = run.summary.get(name)
+        value = recorded.get(name)
         facts |= {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
     return {name: format_option(value) for name, value in facts.items()}
 

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
 from sliceformer_lab.measures.metric_scale import less_is_better
 from sliceformer_lab.runs.collect import RunRecord
+from sliceformer_lab.runs.run_summary import ReferenceModel
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class ReferenceRow:
 def skipped_of(runs: Iterable[RunRecord]) -> dict[str, str]:
     """The name of each reference that no run could score, and the reason that the last run gives."""
     rows = _rows_of(runs)
-    scored = {row["name"] for row in rows if row.get("metrics")}
-    return {row["name"]: row["skipped"] for row in rows if row.get("skipped") and row["name"] not in scored}
+    scored = {row.name for row in rows if row.metrics}
+    return {row.name: row.skipped for row in rows if row.skipped and row.name not in scored}
 
 
 def references_of(runs: Iterable[RunRecord], metric: str) -> list[ReferenceRow]:
@@ -33,13 +33,13 @@ def references_of(runs: Iterable[RunRecord], metric: str) -> list[ReferenceRow]:
     values: dict[str, list[float]] = defaultdict(list)
     seconds: dict[str, float] = {}
     for row in _rows_of(runs):
-        if (value := (row.get("metrics") or {}).get(metric)) is not None:
-            values[row["name"]].append(float(value))
-            if row.get("seconds") is not None:
-                seconds[row["name"]] = float(row["seconds"])
+        if (value := (row.metrics or {}).get(metric)) is not None:
+            values[row.name].append(value)
+            if row.seconds is not None:
+                seconds[row.name] = row.seconds
     found = [ReferenceRow(name, fmean(known), seconds.get(name)) for name, known in values.items()]
     return sorted(found, key=lambda one: one.value, reverse=not less_is_better(metric))
 
 
-def _rows_of(runs: Iterable[RunRecord]) -> list[dict[str, Any]]:
-    return [row for run in runs for row in run.summary.get("references") or ()]
+def _rows_of(runs: Iterable[RunRecord]) -> list[ReferenceModel]:
+    return [row for run in runs for row in run.summary.references]

@@ -26,7 +26,7 @@ MINOR = ("interval over", "failures at chance", "smallest detectable", "multiply
 def describe_common_options(table: Table) -> list[str]:
     """Sentences on the options that most rows share, if the rows differ in any, and on the data of all runs."""
     options = ", ".join(f"{name}={format_option(value)}" for name, value in table.usual.items())
-    remarks = {remark: None for row in table.rows for run in row.runs for remark in run.summary.get("data_remarks", [])}
+    remarks = {remark: None for row in table.rows for run in row.runs for remark in run.summary.data_remarks}
     return [*([f"Unless a row says otherwise: {options}."] if options else []), *(f"Data: {one}." for one in remarks)]
 
 

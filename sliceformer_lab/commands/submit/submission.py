@@ -112,7 +112,7 @@ def read_line(file: Path) -> Line:
 def _test_digests(runs: Path) -> list[str]:
     """The digests of the test splits that the runs were scored on."""
     summaries = [read_summary(file.parent) for file in runs.glob("*/summary.json")]
-    return sorted({one["digests"]["test"] for one in summaries if one["digests"].get("test")})
+    return sorted({one.digests["test"] for one in summaries if one.digests.get("test")})
 
 
 def _summarise_cell(cell: Mapping[str, Any]) -> Line:

@@ -179,7 +179,7 @@ def publish(loggers: Sequence[Logger], folder: Path, pictures: Sequence[Path], v
 
             logger.log_row(result_row(folder, pictures))
             recorded = read_summary(folder)
-            facts = {"digests": recorded["digests"], "git_commit": recorded["git_commit"]}
+            facts = {"digests": recorded.digests, "git_commit": recorded.git_commit}
             logger.experiment.config.update({"params": values["parameters"], **facts}, allow_val_change=True)
             logger.experiment.summary.update(dict(values))
             if logger.artifacts != "none":

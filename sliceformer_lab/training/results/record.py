@@ -11,7 +11,7 @@ from pytorch_lightning.loggers import Logger
 
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.data.splits import Stage
-from sliceformer_lab.runs.folder import pictures_in, read_metrics
+from sliceformer_lab.runs.folder import pictures_in, read_metrics, read_summary
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.pretraining.pretrained_weights import Pretrained
 from sliceformer_lab.training.results.loggers import publish
@@ -50,7 +50,7 @@ def record(
     summary.update(status="ok", **facts)
     pictures = pictures_in(folder)
     publish(loggers, folder, pictures, summary.dashboard_values())
-    print_summary(summary.content, folder, pictures)
+    print_summary(read_summary(folder), folder, pictures)
 
 
 def draw_pictures(folder: Path, task: TaskModule, data: DataModule, predictions: PredictedSplits) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytorch_lightning import Callback, LightningModule, Trainer
 from rich.table import Table
@@ -22,6 +22,7 @@ from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import FORMAT, SUMMARY, known_summary
 from sliceformer_lab.runs.papers import compare_published
 from sliceformer_lab.runs.plain_text import PlainConsole, format_score
+from sliceformer_lab.runs.run_summary import RunProtocol, RunSummary
 from sliceformer_lab.runs.score_options import changing_callbacks, describe_limits, flat_options
 from sliceformer_lab.runs.sources import code_version
 from sliceformer_lab.training.results.loggers import run_name
@@ -40,7 +41,7 @@ class Summary:
         self._started, self._worked = time.perf_counter(), time.process_time()
         earlier = known_summary(folder)  # by earlier starts, if the run was resumed
         starts = _earlier_starts(earlier)
-        self._earlier_seconds = sum(float(start["seconds"]) for start in starts)
+        self._earlier_seconds = sum((start.seconds for start in earlier.starts), 0.0) if earlier else 0.0
         now = datetime.now().astimezone().isoformat(timespec="seconds")
         commit = code_version(plan.plain)
         self._start: dict[str, Any] = {"time": now, "git_commit": commit}
@@ -57,14 +58,15 @@ class Summary:
             "published": plan.published,
             "budget": plan.budget,
             "options": _list_options(plan),
-            "choices": earlier.get("choices", []),  # options that were chosen from the data
-            "digests": earlier.get("digests", {}),  # of the splits of the data
+            "choices": [choice.recorded() for choice in earlier.choices] if earlier else [],  # chosen from the data
+            "digests": earlier.digests if earlier else {},  # of the splits of the data
             "machine": {"processor": platform.processor() or platform.machine(), "python": platform.python_version()},
             "versions": package_versions(),
             "git_commit": commit,
         }
-        if not plan.resume or "command" in earlier:  # of the first start; a damaged summary has lost it
-            self.content["command"] = earlier.get("command", list(plan.words))
+        command = earlier.command if earlier else None  # of the first start; a damaged summary has lost it
+        if command is not None or not plan.resume:
+            self.content["command"] = list(plan.words) if command is None else command
         self._record_precision(plan)
         if starts and (before := starts[-1].get("git_commit", commit)) != commit:
             log.warning(
@@ -155,10 +157,10 @@ class RecordPlace(Callback):
         self._summary.note_start(to_step=trainer.global_step)
 
 
-def print_summary(summary: Mapping[str, Any], folder: Path, pictures: Sequence[Path]) -> None:
+def print_summary(summary: RunSummary, folder: Path, pictures: Sequence[Path]) -> None:
     """Prints a run's table, its comparison with a published number, a warning at chance level, and its files."""
     console = PlainConsole(highlight=False, soft_wrap=True)
-    table = Table(title=summary["name"], show_header=False, title_justify="left")
+    table = Table(title=summary.name, show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column()
     for row in _list_rows(summary):
@@ -166,43 +168,47 @@ def print_summary(summary: Mapping[str, Any], folder: Path, pictures: Sequence[P
     console.print(table)
     if comparison := compare_published(summary):
         console.print(comparison)
-    for warning in (chance_warning(summary), *summary["warnings"]):
+    for warning in (chance_warning(summary), *summary.warnings):
         if warning:
             log.warning(f"WARNING: {warning}")
     for path in (folder, *pictures):  # below the table, whose columns would wrap them
         console.print(str(path))
 
 
-def chance_warning(summary: Mapping[str, Any]) -> str | None:
+def chance_warning(summary: RunSummary) -> str | None:
     """The warning for a run whose accuracy is not shown to be above chance; None for all others."""
-    if (p := _p_of_chance(summary)) is None:
+    if (found := _test_chance(summary)) is None or found.p < CHANCE_LEVEL:
         return None
-    truncates = "max_len" in summary["options"]["data"]
+    truncates = "max_len" in summary.options["data"]
     return (
-        f"test accuracy is not shown to be above chance ({summary['chance']:.4f}, the most frequent class; "
-        f"n = {summary['protocol']['num_test']:,}, p = {p:.2g}, not below {CHANCE_LEVEL:g}); try a lower optim.lr or a "
+        f"test accuracy is not shown to be above chance ({found.chance:.4f}, the most frequent class; "
+        f"n = {found.num_test:,}, p = {found.p:.2g}, not below {CHANCE_LEVEL:g}); try a lower optim.lr or a "
         "longer optim.warmup_steps first, then more epochs"
         f"{'; does data.max_len cut off what decides the class?' if truncates else ''}"
     )
 
 
-def _p_of_chance(summary: Mapping[str, Any]) -> float | None:
-    """The probability of so many right answers at chance, by the exact binomial test; None below CHANCE_LEVEL.
+class _ChanceTest(NamedTuple):
+    chance: float
+    num_test: int
+    p: float  # the probability of so many right answers at chance, by the exact binomial test
 
-    None too where accuracy does not select epochs, for answers at single tokens, whose chance level is a result, and
-    after one batch of everything.
+
+def _test_chance(summary: RunSummary) -> _ChanceTest | None:
+    """The test of accuracy against chance.
+
+    None where accuracy does not select epochs, for answers at single tokens, whose chance level is a result, and after
+    one batch of everything.
     """
     from sliceformer_lab.measures.statistics import p_above_chance  # slow to import
 
-    if summary["options"]["trainer"]["fast_dev_run"]:
+    if summary.options["trainer"]["fast_dev_run"] or summary.answers_tokens or summary.best.metric != "val/accuracy":
         return None
-    reached = next((v for name, v in summary["metrics"].items() if name.startswith("test/accuracy")), None)
-    chance = summary["chance"]
-    if reached is None or chance is None or summary["best"]["metric"] != "val/accuracy" or "bag_level" in summary:
+    reached = next((v for name, v in summary.metrics.items() if name.startswith("test/accuracy")), None)
+    size = summary.protocol.num_test if summary.protocol is not None else None
+    if reached is None or summary.chance is None or size is None:
         return None
-    size = summary["protocol"]["num_test"]
-    p = p_above_chance(round(reached * size), size, chance)
-    return p if p >= CHANCE_LEVEL else None
+    return _ChanceTest(summary.chance, size, p_above_chance(round(reached * size), size, summary.chance))
 
 
 def compare_metrics(recorded: Mapping[str, float | None], again: Mapping[str, float]) -> None:
@@ -214,71 +220,80 @@ def compare_metrics(recorded: Mapping[str, float | None], again: Mapping[str, fl
     PlainConsole(highlight=False).print(table)
 
 
-def _list_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    protocol, cost = summary["protocol"], summary["cost_per_sample"]
-    limits = describe_limits(dict(flat_options(summary["options"])))
-    examples = f" ({protocol['num_train']:,} training examples{limits})" if "num_train" in protocol else ""
-    rows = [("data", f"{protocol['data']}{examples}")]
-    if "data_about" in summary:
-        rows.append(("", summary["data_about"]))
-    for name, value in summary["metrics"].items():
-        has_unit = "unit" in summary and name.startswith(UNIT_METRICS)
+def _list_rows(summary: RunSummary) -> list[tuple[str, str]]:
+    """The rows of the table: data, scores, references, size, speed and time."""
+    rows = [("data", _format_data(summary))]
+    if summary.data_about is not None:
+        rows.append(("", summary.data_about))
+    for name, value in summary.metrics.items():
         if not name.endswith("loss"):
-            rows.append((name, f"{format_score(value)} {summary['unit']}" if has_unit else format_score(value)))
+            unit = f" {summary.unit}" if summary.unit is not None and name.startswith(UNIT_METRICS) else ""
+            rows.append((name, f"{format_score(value)}{unit}"))
     rows += [("reference", line) for line in _format_references(summary)]
-    rows += [(f"test, {n} tokens", f"{score:.4f}") for n, score in summary.get("accuracy_at_length", {}).items()]
+    rows += [(f"test, {n} tokens", f"{score:.4f}") for n, score in summary.accuracy_at_length.items()]
     rows += _format_floors(summary)
-    if _p_of_chance(summary) is not None:
-        rows.append(
-            (
-                "chance",
-                f"not shown to be above it: always predicting the most frequent class gives {summary['chance']:.4f}",
-            )
-        )
-    best, speed, memory = summary["best"], summary["samples_per_second"], summary["peak_memory_gb"]
-    if "steps_to_stop_at" in summary:
-        rows.append(
-            (f"steps to {summary['options']['optim']['stop_at']}", str(summary["steps_to_stop_at"] or "not reached"))
-        )
-    if best["step"] is not None and protocol["steps"]:
-        rows.append(("scored step", f"{best['step']:,} of {protocol['steps']:,} ({protocol['selection']})"))
-    elif best["epoch"] is not None:
-        rows.append(("scored epoch", f"{best['epoch'] + 1} of {protocol['epochs']} ({protocol['selection']})"))
-    rows.append(("parameters", f"{summary['parameters']:,}"))
-    length = f" of {summary['mean_length']} tokens, the mean" if "mean_length" in summary else ""
-    rows.append(("multiply-adds", f"{cost['multiply_adds']:,} per sample{length}, {cost['comparisons']:,} comparisons"))
-    if longest := summary.get("cost_of_longest"):
-        rows.append(("", f"{longest['multiply_adds']:,} for the longest sequence of data.max_len"))
-    if speed is not None:
-        rows.append(("training speed", f"{speed:,.0f} samples/s"))
-    if fast := summary.get("prediction"):
-        many = f"{fast['inputs_per_second']:,.0f} inputs/s in batches of {fast['batch']}"
-        rows.append(("prediction", f"{fast['latency_ms']:.2f} ms for one of the largest size, {many}"))
-    if memory is not None:
-        rows.append(("peak memory", f"{memory:.2f} GB"))
-    rows.append(("time", f"{summary['wall_seconds']:.0f} s"))
+    if (found := _test_chance(summary)) is not None and found.p >= CHANCE_LEVEL:
+        always = f"always predicting the most frequent class gives {found.chance:.4f}"
+        rows.append(("chance", f"not shown to be above it: {always}"))
+    return [*rows, *_format_training(summary), *_format_costs(summary)]
+
+
+def _format_data(summary: RunSummary) -> str:
+    known = summary.protocol or RunProtocol()
+    limits = describe_limits(dict(flat_options(summary.options)))
+    examples = "" if known.num_train is None else f" ({known.num_train:,} training examples{limits})"
+    return f"{known.data}{examples}"
+
+
+def _format_training(summary: RunSummary) -> list[tuple[str, str]]:
+    """The steps to a goal, and the epoch or step that was scored."""
+    rows, best, known = [], summary.best, summary.protocol or RunProtocol()
+    if (goal := summary.options["optim"].get("stop_at")) is not None:
+        rows.append((f"steps to {goal}", str(summary.steps_to_stop_at or "not reached")))
+    if best.step is not None and known.steps:
+        rows.append(("scored step", f"{best.step:,} of {known.steps:,} ({known.selection})"))
+    elif best.epoch is not None:
+        rows.append(("scored epoch", f"{best.epoch + 1} of {known.epochs} ({known.selection})"))
     return rows
 
 
-def _format_floors(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _format_costs(summary: RunSummary) -> list[tuple[str, str]]:
+    """Parameters, operations, speed, memory and time."""
+    cost, longest = summary.cost_per_sample, summary.cost_of_longest
+    length = "" if summary.mean_length is None else f" of {summary.mean_length} tokens, the mean"
+    operations = f"{cost['multiply_adds']:,} per sample{length}, {cost['comparisons']:,} comparisons"
+    rows = [("parameters", f"{summary.parameters:,}"), ("multiply-adds", operations)]
+    if longest:
+        rows.append(("", f"{longest['multiply_adds']:,} for the longest sequence of data.max_len"))
+    if summary.samples_per_second is not None:
+        rows.append(("training speed", f"{summary.samples_per_second:,.0f} samples/s"))
+    if (fast := summary.prediction) is not None:
+        many = f"{fast.inputs_per_second:,.0f} inputs/s in batches of {fast.batch}"
+        rows.append(("prediction", f"{fast.latency_ms:.2f} ms for one of the largest size, {many}"))
+    if summary.peak_memory_gb is not None:
+        rows.append(("peak memory", f"{summary.peak_memory_gb:.2f} GB"))
+    return [*rows, ("time", f"{summary.wall_seconds:.0f} s")]
+
+
+def _format_floors(summary: RunSummary) -> list[tuple[str, str]]:
     """Chance and bag level of answers at single tokens; nothing for other tasks."""
-    if "bag_level" not in summary or summary["chance"] is None:
+    if not summary.answers_tokens or summary.chance is None:
         return []
-    bag = summary["bag_level"]
-    rows = [("chance", f"{summary['chance']:.4f}, from the asked token and its position")]
+    bag = summary.bag_level
+    rows = [("chance", f"{summary.chance:.4f}, from the asked token and its position")]
     return [*rows, *([] if bag is None else [("bag level", f"{bag:.4f}, from the set of symbols")])]
 
 
-def _format_references(summary: Mapping[str, Any]) -> list[str]:
+def _format_references(summary: RunSummary) -> list[str]:
     """A line for each reference: its score in the selection metric on the test set, or why it has none."""
-    metric = str(summary["best"]["metric"]).replace("val/", "test/")
+    metric = str(summary.best.metric).replace("val/", "test/")
     found = []
-    for row in summary.get("references", []):
-        score = row.get("metrics", {}).get(metric)
-        line = row.get("skipped", "not scored") if score is None else f"{metric} {score:.4f}"
-        if gap := row.get("difference"):
-            line += f"; the run is {gap['place']}: {gap['value']:+.4f} ({gap['low']:+.4f} to {gap['high']:+.4f})"
-        found.append(f"{row['name']}: {line}")
+    for row in summary.references:
+        score = (row.metrics or {}).get(metric)
+        line = row.skipped or "not scored" if score is None else f"{metric} {score:.4f}"
+        if (gap := row.difference) is not None:
+            line += f"; the run is {gap.place}: {gap.value:+.4f} ({gap.low:+.4f} to {gap.high:+.4f})"
+        found.append(f"{row.name}: {line}")
     return found
 
 
@@ -290,7 +305,7 @@ def _list_options(plan: RunPlan) -> dict[str, dict[str, Any]]:
     return options | {"callbacks": changing_callbacks(plan.plain)}
 
 
-def _earlier_starts(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _earlier_starts(summary: RunSummary | None) -> list[dict[str, Any]]:
     """The starts that a summary records; one that is still running was killed."""
-    starts: list[dict[str, Any]] = summary.get("starts", [])
+    starts = [start.recorded() for start in summary.starts] if summary is not None else []
     return [start | ({"status": "killed"} if start.get("status") == "running" else {}) for start in starts]

@@ -56,7 +56,7 @@ class Run:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The content of summary.json."""
-        return read_summary(self.folder)
+        return read_summary(self.folder).recorded()
 
     @cached_property
     def metrics(self) -> pd.DataFrame:

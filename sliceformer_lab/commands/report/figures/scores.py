@@ -213,5 +213,5 @@ def _format_count(row: PlotRow) -> str:
 
 
 def _median_memory(row: PlotRow) -> float:
-    known = [value for run in row.runs if (value := run.number("peak_memory_gb")) is not None]
+    known = [value for run in row.runs if (value := run.summary.peak_memory_gb) is not None]
     return median(known) if known else np.nan
