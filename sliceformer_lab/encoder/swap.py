@@ -89,9 +89,8 @@ def _places_of(model: nn.Module) -> list[tuple[nn.Module, str]]:
     """The owner and the name of each attention. Raises ValueError for a model without one, or of a refused class."""
     if isinstance(model, VisionTransformer):
         return [(block, "attn") for block in model.blocks]
-    kinds = (nn.MultiheadAttention, TorchAttention)  # a layer keeps its number when another one is swapped
-    owners = [m for m in model.modules() if not isinstance(m, TorchAttention)]
-    places = [(m, n) for m in owners for n, c in m.named_children() if isinstance(c, kinds)]
+    owners = [m for m in model.modules() if not isinstance(m, TorchAttention)]  # swapped layers keep their numbers
+    places = [(m, n) for m in owners for n, c in m.named_children() if isinstance(c, nn.MultiheadAttention)]
     reasons = [reason for kind in type(model).__mro__ if (reason := _REFUSED.get(kind.__name__))]
     if reasons or not places:
         why = reasons[0] if reasons else "it has no attention that swap knows"
@@ -106,7 +105,7 @@ class SwappedAttention(nn.Module):
     """An attention in the interface of another library."""
 
     def __init__(self, attention: Attention, kept: nn.Module | None) -> None:
-        super().__init__()
+        nn.Module.__init__(self)  # not that of torch's own attention, which has other weights
         self.attention = attention
         self.kept = kept  # the old attention, unused, so that its queries and keys stay in the state
 
@@ -136,10 +135,13 @@ class TimmAttention(SwappedAttention):
         return dropped
 
 
-class TorchAttention(SwappedAttention):
-    """Stands in place of nn.MultiheadAttention as self-attention. (B, N, C) or (N, B, C) -> the same."""
+class TorchAttention(SwappedAttention, nn.MultiheadAttention):
+    """Stands in place of nn.MultiheadAttention as self-attention. (B, N, C) or (N, B, C) -> the same.
 
-    in_proj_bias = None  # so that nn.TransformerEncoderLayer does not take its fused path, which calls no attention
+    It is one of its kind, because PyG's GPSConv skips an attention that is none.
+    """
+
+    in_proj_bias = None  # type: ignore[assignment]  # or nn.TransformerEncoderLayer's fused path would call no attention
 
     def __init__(self, attention: Attention, kept: nn.Module | None, batch_first: bool) -> None:
         super().__init__(attention, kept)
@@ -217,6 +219,8 @@ def _torch_replacement(
     max_len: int | None,
     keep_qk: bool,
 ) -> TorchAttention:
+    if isinstance(old, TorchAttention):
+        raise ValueError(f"layer {index} was swapped already, to {old.attention.name}; swap the original model")
     if not isinstance(old, nn.MultiheadAttention) or type(old).forward is not nn.MultiheadAttention.forward:
         raise ValueError(f"layer {index} has no torch attention to swap, it has {type(old).__name__}")
     if old.in_proj_weight is None or old.bias_k is not None or old.add_zero_attn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -75,7 +76,7 @@ def test_a_torch_layer_keeps_its_number_when_another_one_is_swapped(keep_qk: boo
         "TransformerEncoderLayer",
         "Mean",
     ]
-    with pytest.raises(ValueError, match="layer 0 has no torch attention to swap, it has TorchAttention"):
+    with pytest.raises(ValueError, match="layer 0 was swapped already, to csp; swap the original model"):
         swap(model, "mean")
 
 
@@ -111,3 +112,17 @@ def test_a_compiled_program_refuses_padding_in_front_too() -> None:
     assert_close(behind[:, :5], layer(x, src_key_padding_mask=padding)[:, :5])
     with pytest.raises(RuntimeError, match="pad on the right"):
         compiled(x, src_key_padding_mask=padding.flip(1))
+
+
+def test_a_graph_layer_that_asks_for_torch_s_own_class_calls_the_new_attention() -> None:
+    pytest.importorskip("torch_geometric")
+    from torch_geometric.nn import GPSConv
+
+    torch.manual_seed(0)
+    original = GPSConv(24, None, heads=3, dropout=0).eval()
+    x, edges, graph = torch.randn(9, 24), torch.empty(2, 0, dtype=torch.long), torch.tensor([0] * 5 + [1] * 4)
+    before = original(x, edges, graph)
+    assert_close(swap(deepcopy(original), "mha", max_len=9)(x, edges, graph), before, atol=1e-5, rtol=1e-5)
+    swapped = swap(original, "csp", max_len=9)
+    assert_close(swapped(x, edges, graph)[:5], swapped(x[:5], edges, graph[:5]))
+    assert (swapped(x, edges, graph) - before).abs().max() > 1e-3
