@@ -139,8 +139,14 @@ def tuning_table(results: Results) -> str:
         jobs = [[Job("tune", row, rate, seed) for seed in one.tuning_seeds] for rate in one.rates]
         cells = [", ".join(_score(found[job], one) for job in each if job in found) or "–" for each in jobs]
         chosen = one.chosen_rate(row, results.lines)
-        rows.append([f"`{row}`", *cells, "–" if chosen is None else f"{chosen:g}"])
+        rows.append([f"`{row}`", *cells, "–" if chosen is None else format_rate(chosen, one.rates)])
     return markdown_table(["on validation, rate", *(f"{rate:g}" for rate in one.rates), "chosen"], *rows)
+
+
+def format_rate(rate: float, rates: Sequence[float]) -> str:
+    """A chosen rate; one at the edge says so, because a rate beyond it may be better, also where nothing is decided."""
+    edges = {max(rates): ", the largest", min(rates): ", the smallest"}
+    return f"{rate:g}{edges.get(rate, '')}"
 
 
 def _score(line: Mapping[str, Any], experiment: Experiment) -> str:

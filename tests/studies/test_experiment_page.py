@@ -323,3 +323,19 @@ def test_a_tie_goes_to_the_recipe_s_rate_whatever_float32_made_of_it(tmp_path: P
     runs = [(rate, seed) for rate in scores for seed in (100, 101)]
     lines = [{"stage": "tune", "row": "csp", "rate": rate, "seed": seed, "val": scores[rate]} for rate, seed in runs]
     assert one.chosen_rate("csp", lines) == 0.001
+
+
+def test_a_chosen_rate_at_the_edge_of_those_tried_says_so(tmp_path: Path) -> None:
+    best = {"csp": 0.001, "mha": 0.003, "mean": 0.01, "identity": 0.003}
+    lines = made_up_lines()
+    for line in lines:
+        line["val"] = 0.9 if line["rate"] == best[line["row"]] else 0.8
+    chosen = {row[0]: row[-1] for row in table_rows(experiment_page.tuning_table(write(tmp_path, lines)))}
+    assert chosen["`csp`"] == "0.001, the smallest"
+    assert chosen["`mha`"] == "0.003"
+    assert chosen["`mean`"] == "0.01, the largest"
+
+
+def table_rows(table: str) -> list[list[str]]:
+    """The cells of a Markdown table below its head."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
