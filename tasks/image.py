@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.batch import Batch
@@ -19,6 +20,15 @@ if TYPE_CHECKING:
     from timm.data.mixup import Mixup
 
 AUTO_PATCHES_PER_SIDE = 8  # patches per side that patch_size=null aims at
+
+
+class MixedBatch(Batch):
+    """Images of Mixup or CutMix. The shares of all classes in an image are one target, so a loss counts it once."""
+
+    @property
+    def known(self) -> Tensor:
+        """Every image has its target: (B,)."""
+        return torch.ones_like(self.ids, dtype=torch.bool)
 
 
 class ImageClassification(PatchTask, TargetTask):
@@ -76,5 +86,5 @@ class ImageClassification(PatchTask, TargetTask):
         """One batch, with Mixup or CutMix if the recipe has them; they pair samples, so odd batches are not mixed."""
         if self.mix is not None and len(batch) % 2 == 0:
             inputs, target = self.mix(batch.inputs, batch.target)
-            batch = Batch(inputs, target, batch.ids)
+            batch = MixedBatch(inputs, target, batch.ids)
         return super().training_step(batch, batch_idx)

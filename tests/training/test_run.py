@@ -15,12 +15,13 @@ import torch
 from support.plans import build_data, plan_of, prepared, run
 from support.run_folders import read_summary, summary_of
 from support.runs import small_config
-from torch import nn
+from torch import Tensor, nn
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.tasks.image import ImageClassification
+from sliceformer_lab.tasks.target_task import TargetTask
 from sliceformer_lab.training.build import build_task
 from sliceformer_lab.training.results.scoring import protocol
 from sliceformer_lab.training.results.summary import chance_warning, print_summary
@@ -115,6 +116,24 @@ def test_training_loss_is_the_mean_over_examples_not_batches(tmp_path: Path) -> 
         each = nn.functional.cross_entropy(found.model(batch), batch.target, reduction="none")
     batches = float(each[:64].mean() + each[64:].mean()) / 2
     assert loss == pytest.approx(float(each.mean()), abs=1e-5) != pytest.approx(batches, abs=1e-3)
+
+
+def test_an_image_of_mixup_counts_once_in_the_training_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """67 examples make a batch of 64, which is mixed, and an odd one of 3, which is not."""
+    batches: list[tuple[float, int]] = []
+
+    def record_loss(self: ImageClassification, output: Tensor, target: Tensor) -> Tensor:
+        loss = TargetTask.loss(self, output, target)
+        if self.training:
+            batches.append((float(loss), len(target)))
+        return loss
+
+    monkeypatch.setattr(ImageClassification, "loss", record_loss)
+    words = ("task.mixup=0.8", "data.limit_train=67", "data.batch_size=64", "optim.epochs=1", "optim.warmup_steps=0")
+    run(small_config(*words), tmp_path)
+    (loss,) = load_run(tmp_path).metrics["train/loss"].dropna()
+    assert [count for _, count in batches] == [64, 3]
+    assert loss == pytest.approx(sum(mean * count for mean, count in batches) / 67, abs=1e-5)
 
 
 def test_losses_are_means_over_examples_not_batches(finished: Path) -> None:
