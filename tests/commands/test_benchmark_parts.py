@@ -206,6 +206,15 @@ def test_saved_bytes_of_the_published_ways_are_those_of_their_steps() -> None:
     assert call_cost.saved_bytes(lambda: peers.published_csp(v, index, 2), []) == 20 * v.numel()
 
 
+def test_the_peak_of_a_training_pass_has_the_gradients_of_the_weights() -> None:
+    layer, megabyte, measured = torch.nn.Linear(4096, 4096, bias=False), 2**20, row("layer", [])
+    contender = contenders.Contender(layer, (torch.ones(1, 4096, requires_grad=True),), layer)
+    contest._measure_memory(contender, measured, "training", BenchmarkOptions())
+    if measured.peak_bytes is None:
+        pytest.skip("this kernel does not reset the peak of the resident set")
+    assert 60 * megabyte < measured.peak_bytes < 90 * megabyte
+
+
 def test_peak_memory_sees_what_is_freed_again() -> None:
     megabyte = 2**20
     memory = call_cost.PeakMemory("cpu")

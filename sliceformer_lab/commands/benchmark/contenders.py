@@ -55,13 +55,17 @@ class Contender:
 
     def train(self) -> None:
         """A forward and a backward pass from empty gradients."""
-        for leaf in (*self.inputs, *self.parameters()):
-            leaf.grad = None
+        self.drop_gradients()
         with self._select_backend():
             y = self.function(*self.inputs)
             if self.grad is None:
                 self.grad = torch.randn_like(y)
             torch.autograd.backward(y, self.grad)
+
+    def drop_gradients(self) -> None:
+        """Frees the gradients of inputs and parameters."""
+        for leaf in (*self.inputs, *self.parameters()):
+            leaf.grad = None
 
     def first_sample(self) -> Tensor:
         """An uncompiled forward pass of one sample, for counting operations."""

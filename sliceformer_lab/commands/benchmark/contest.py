@@ -116,6 +116,7 @@ def _softmax_kernel(names: set[str]) -> str:
 def _measure_memory(contender: Contender, row: SpeedRow, mode: Mode, options: BenchmarkOptions) -> None:
     call = contender.prepare(mode)
     call()  # allocates what is set up once
+    contender.drop_gradients()  # which belong to a training pass, and would count as memory that was in use before
     memory = PeakMemory(options.device)
     call()
     row.peak_bytes = memory.peak
