@@ -437,6 +437,7 @@ def test_a_run_of_another_split_is_not_measured_on_other_data_than_its_own(runs:
         shutil.copytree(runs / name, tmp_path / name)
     for file, text in ((CONFIG, "split_seed: 0"), (SUMMARY, '"split_seed": 0')):
         change(tmp_path / "m1", file, text, text.replace("0", "7"))
+    change(tmp_path / "m1", SUMMARY, read_summary(runs / "m1")["digests"]["val"], "e" * 64)
     checkpoint = tmp_path / "m1" / "checkpoints" / "best.ckpt"
     content = read_checkpoint(checkpoint)
     content[IDENTITY_KEY]["data.split_seed"] = 7
@@ -448,6 +449,8 @@ def test_a_run_of_another_split_is_not_measured_on_other_data_than_its_own(runs:
         names = [opened.facts["run"] for group in study.groups for opened in study.open_models(group)]
         reason = "the data are others than those that the run was trained with"
         assert study.left_out == ({} if "m1" in names else {str(tmp_path / "m1"): reason})
+        said = "those trained with split_seed 7 held out others, so they may have trained on these"
+        assert [said in group.note for group in study.groups] == ["m1" in names]
         return names
 
     assert set(measured()) == {"m0", "m1"}
@@ -466,3 +469,16 @@ def test_runs_that_cannot_be_measured_are_named_and_leave_no_folder(
     reason = r"could be opened: \S*/m[01] and 1 more: its status is diverged$"
     assert (code, err.count("\n")) == (1, 1) and re.search(reason, err), err
     assert {file.name for file in tmp_path.iterdir()} == {"m0", "m1"}
+
+
+def test_an_analysis_says_which_runs_may_have_trained_on_its_samples(
+    runs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(runs / "m0", tmp_path / "m0")
+    run(small_config("seed=1", "optim.epochs=1", "data.limit_train=64", "data.split_seed=3"), tmp_path / "m3")
+    code, out, _ = analyze(capfd, "residual", f"runs={tmp_path}", "controls=false", "analysis.samples=1")
+    note = "all models see the samples of data.split_seed=0; those trained with split_seed 3 held out others"
+    (group,) = json.loads((tmp_path / "analysis" / "residual" / "residual.json").read_text())["groups"]
+    assert code == 0 and note in out and note in group["note"]
+    code, out, _ = analyze(capfd, "residual", f"runs={runs / 'm0'}", "controls=false", "analysis.samples=1")
+    assert code == 0 and "note:" not in out

@@ -57,6 +57,7 @@ class Analysis(ABC):
             for chart in self.charts(group, name_rows(rows)):
                 name = f"{chart.name}-group{number}" if chart.name in charts else chart.name
                 heading = f"Group {number}: {chart.heading}" if len(shown) > 1 else chart.heading
+                heading += f" ({group.note})" if group.note else ""
                 charts[name] = replace(chart, name=name, heading=heading)
         return Findings(table, list(charts.values()), [self.summary(group, rows) for group, rows in shown], self.facts)
 

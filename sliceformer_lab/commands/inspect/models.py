@@ -96,7 +96,19 @@ class Group:
     data_root: str | None = None  # None: where the runs read their data
     stage: str = "val"  # the split of the samples
     fingerprint: dict[str, Any] = field(default_factory=dict)
+    other_splits: set[int] = field(default_factory=set)  # split seeds of measured runs that held out other samples
     _splits: dict[str, tuple[DataModule, Any]] = field(default_factory=dict)
+
+    @property
+    def note(self) -> str:
+        """What a reader must know of the samples; empty if every run held them out."""
+        if not self.other_splits:
+            return ""
+        seeds = ", ".join(map(str, sorted(self.other_splits)))
+        return (
+            f"all models see the samples of data.split_seed={self.split_seed}; those trained with split_seed {seeds} "
+            "held out others, so they may have trained on these"
+        )
 
     def batches(self, source: Source, model: Any, samples: int) -> list[Batch]:
         """The first `samples` of the split under this source's data options, in smaller batches if they are long.
@@ -142,6 +154,8 @@ class Group:
             summary = known_summary(folder)
             known = summary.protocol.sha256 if summary is not None and summary.protocol is not None else None
             changed = "the data" if known not in (None, self.fingerprint["sha256"]) else ""
+            if not changed and self.stage in changed_splits(folder, data):
+                self.other_splits.add(int(source.plan.data.option("split_seed")))
         if changed:
             raise DataError(f"{changed} are others than those that the run was trained with")
 

@@ -37,6 +37,9 @@ def run_analysis(name: str, node: Mapping[str, Any], options: InspectOptions, fo
     files = write_findings(findings, name, content, folder)
     for table in findings.summary:
         console.print(table)
+    for group in study.groups:
+        if group.note:
+            console.print(f"note: {group.title}: {group.note}", markup=False, soft_wrap=True)
     for run_name, reason in study.left_out.items():
         console.print(f"left out: {run_name}: {reason}", markup=False, soft_wrap=True)
     for file in files:
@@ -69,6 +72,7 @@ def _describe_provenance(study: Study) -> dict[str, Any]:
             "title": group.title,
             "split": group.stage,
             "split_seed": group.split_seed,
+            "note": group.note,
             "data": group.fingerprint,
             "models": [_describe_model(source) for source in group.sources if source.name not in study.left_out],
         }
