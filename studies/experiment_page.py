@@ -23,10 +23,10 @@ from sliceformer_lab.commands.compare.sentences import (
     VERBS,
     format_p,
     format_size,
-    format_smallest,
     in_unit,
     list_names,
     phrase_of_p,
+    phrase_of_smallest,
     with_unit,
 )
 from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, judge_rows
@@ -214,8 +214,7 @@ def describe_decided(found: Outcome, one: Experiment) -> str:
 
 
 def describe_undecided(found: Outcome, one: Experiment) -> str:
-    smallest = format_smallest(found.findings[AXIS], one.metric)
-    return f"{found.against} ({_difference(found, one)}; a difference of {smallest} could have been found)"
+    return f"{found.against} ({_difference(found, one)}; {phrase_of_smallest(found.findings[AXIS], one.metric)})"
 
 
 def _difference(found: Outcome, one: Experiment) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import overload
 
 import numpy as np
 from scipy import optimize, stats
@@ -66,28 +67,30 @@ class Estimate:
         """The one-sided limit that lies below the true mean in 1 - level of all cases, 95 %."""
         return self.mean - float(stats.t.ppf(1 - level, self.df)) * math.sqrt(self.variance)
 
+    def p(self) -> float | None:
+        """The two-sided p value of a true mean of 0; None where all values are equal: no spread to test with."""
+        return max(
+            (float(2 * stats.t.sf(abs(one.mean) / one.variance**0.5, one.df)) for one in self._tested), default=None
+        )
+
+    def equivalence_p(self, margin: float) -> float | None:
+        """The larger p value of the two one-sided tests of |mean| < margin (Schuirmann 1987); None as `p`.
+
+        Where no example differs in any seed, it is the chance of that if a share `margin` of all examples did.
+        """
+        if self.variance == self.mean == 0 and "examples" in self.over:
+            return float(max(0.0, 1 - margin) ** (self.df + 1))
+        found = (float(stats.t.sf((margin - abs(one.mean)) / one.variance**0.5, one.df)) for one in self._tested)
+        return max(found, default=None)
+
     @property
-    def has_p(self) -> bool:
-        """Whether a mean of 0 can be tested: values that are all equal and not 0 have no spread to compare it with."""
-        return self.variance > 0 or self.mean == 0
+    def _tested(self) -> list[Estimate]:
+        """This estimate and that over few seeds alone, where they have a variance."""
+        return [one for one in (self, self.over_seeds) if one is not None and one.variance > 0]
 
-    def p(self) -> float:
-        """The two-sided p value of a true mean of 0; 1 without a variance, which shows nothing (`has_p`)."""
-        if self.over_seeds is not None:
-            parts = replace(self, over_seeds=None), self.over_seeds
-            return max((part.p() for part in parts if part.has_p), default=1.0)
-        if self.variance == 0:
-            return 1.0
-        return float(2 * stats.t.sf(abs(self.mean) / self.variance**0.5, self.df))
-
-    def equivalence_p(self, margin: float) -> float:
-        """The larger p value of the two one-sided tests of |mean| < margin (Schuirmann 1987)."""
-        if self.over_seeds is not None:
-            crossed = replace(self, over_seeds=None)
-            return max(crossed.equivalence_p(margin), self.over_seeds.equivalence_p(margin))
-        if self.variance == 0:
-            return 0.0 if abs(self.mean) < margin else 1.0
-        return float(stats.t.sf((margin - abs(self.mean)) / self.variance**0.5, self.df))
+    def describe_equal_pairs(self) -> str:
+        """What pairs do whose differences have no spread."""
+        return "differ by the same" if self.mean else "are equal"
 
     def detectable(self, num_tests: int) -> float | None:
         """The `smallest_difference` among so many tests; None without a variance, which does not say it."""
@@ -151,7 +154,7 @@ def estimate_crossed(scores: np.ndarray) -> Estimate:
     variance = max(of_seed + of_example - of_rest, of_seed, of_example) / table.size
     parts = ((seeds - 1, of_seed), (examples - 1, of_example), ((seeds - 1) * (examples - 1), of_rest))
     spread = sum((square / table.size) ** 2 / df for df, square in parts)
-    df = variance**2 / spread if spread > 0 else seeds - 1
+    df = variance**2 / spread if spread > 0 else examples - 1
     alone = estimate_over_seeds(rows) if seeds < MIN_CROSSED_SEEDS else None
     return Estimate(float(mean), float(variance), float(df), "seeds and examples", alone)
 
@@ -263,11 +266,24 @@ def _as_extreme(sums: np.ndarray, values: np.ndarray) -> np.ndarray:
     return extreme
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p values (1979) in the given order; those below 0.05 have a family-wise error below 5 %."""
-    adjusted, largest = [1.0] * len(p_values), 0.0
-    for rank, place in enumerate(np.argsort(p_values, kind="stable")):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+@overload
+def holm(p_values: Sequence[float]) -> list[float]: ...
+
+
+@overload
+def holm(p_values: Sequence[float | None]) -> list[float | None]: ...
+
+
+def holm(p_values: Sequence[float | None]) -> list[float] | list[float | None]:
+    """Holm's adjusted p values (1979) in the given order; those below 0.05 have a family-wise error below 5 %.
+
+    A comparison without a p (None) counts, and has none.
+    """
+    adjusted: list[float | None] = [None] * len(p_values)
+    largest = 0.0
+    known = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
+    for rank, (p, place) in enumerate(known):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p))
         adjusted[place] = largest
     return adjusted
 

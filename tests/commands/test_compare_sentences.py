@@ -32,7 +32,10 @@ def peaked(words: Words, best: float = 0.9) -> float:
 
 
 def test_only_an_equivalent_row_without_mixing_says_that_the_task_tests_no_operator(tmp_path: Path) -> None:
-    equal = audit(tmp_path / "equal", WrittenRuns(peaked))
+    def equal_but_for_seeds(words: Words) -> float:
+        return peaked(words) + (0.0005 * (-1) ** int(words["seed"]) if words["attention"] == "csp" else 0.0)
+
+    equal = audit(tmp_path / "equal", WrittenRuns(equal_but_for_seeds))
     assert equal["outcomes"][0]["verdict"] == "equivalent" and UNTESTED in equal["sentence"]
 
     def undecided(words: Words) -> float:

@@ -22,7 +22,7 @@ from torch.testing import assert_close
 from sliceformer_lab import swap
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.swap.labelled_task import layer_sets
-from sliceformer_lab.commands.swap.swap_verdict import TOGETHER, SwapVerdict, verdict_sentence
+from sliceformer_lab.commands.swap.swap_verdict import TOGETHER, SwapVerdict, verdict_section, verdict_sentence
 from sliceformer_lab.runs.folder import lock_folder
 from sliceformer_lab.training.heal import Healing, find_blocks, with_original_blocks
 
@@ -305,3 +305,12 @@ def test_the_sentence_of_a_verdict_names_what_was_lost_and_against_what(side: st
     assert f"it {verb} `identity`" in sentence
     assert ("loses accuracy" in sentence) == (side != "csp")
     assert f"{2 if side == 'csp' else 0} from the top" in sentence
+
+
+def test_a_swap_that_changes_no_answer_has_no_p_and_is_not_shown_to_cost_accuracy() -> None:
+    right = np.arange(2000) % 10 > 0
+    sets = {"top 1": right, "bottom 1": right, "all": right, TOGETHER: right}
+    found = SwapVerdict(right, {"csp": sets, "identity": sets}, 2000, 2)
+    assert [p for _, p in found.less().values()] == [None, None]
+    assert "`csp` is not shown to cost accuracy" in verdict_sentence(found)
+    assert "| `identity` | +0.00 ± 0.00 | – |" in " ".join(verdict_section(found).split())

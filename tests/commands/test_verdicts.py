@@ -21,6 +21,7 @@ from sliceformer_lab.commands.compare.search import (
     lead_of,
     sides_to_grow,
 )
+from sliceformer_lab.commands.compare.sentences import phrase_of_smallest
 from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, judge_rows
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.measures.statistics import estimate_crossed, estimate_over_seeds, holm
@@ -57,9 +58,14 @@ def test_p_values_are_student_s_stepped_down_over_the_compared_rows() -> None:
     assert (found[3].verdict, found[3].reason, found[3].holm_p) == (None, "it did not learn", None)
 
 
-def test_pairs_that_all_differ_by_the_same_do_not_say_what_could_have_been_found() -> None:
-    found, other = single([0.0] * 6, WIDE)
-    assert found.findings["params"].smallest is None and found.verdict == "equivalent"
+@pytest.mark.parametrize("difference", [0.0, 0.001, 0.2])
+def test_pairs_that_are_equal_or_all_differ_by_the_same_are_undecided_without_a_p(difference: float) -> None:
+    found, other = single([difference] * 6, WIDE)
+    finding = found.findings["params"]
+    assert (found.verdict, found.holm_p, finding.alone) == ("undecided", None, "undecided")
+    assert (finding.p, finding.p_equivalent, finding.smallest) == (None, None, None)
+    name = "are equal" if difference == 0 else "differ by the same"
+    assert phrase_of_smallest(finding, "test/accuracy") == f"all pairs {name}, so there is no spread to test with"
     assert (other.findings["params"].smallest or 0) > 0.02
 
 

@@ -54,6 +54,7 @@ def test_holm_is_the_step_down_of_1979() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.9, 0.8]) == [1.0, 1.0]
     assert holm([]) == []
+    assert holm([0.02, None, 0.01]) == [pytest.approx(0.04), None, pytest.approx(0.03)]
 
 
 def test_runs_on_the_same_examples_have_a_variance_over_both_and_others_over_seeds() -> None:
@@ -117,7 +118,6 @@ def test_a_crossed_interval_adds_the_variances_of_seeds_and_examples() -> None:
     assert estimate_crossed(constant).p() == pytest.approx(stats.ttest_1samp(constant[:, 0], 0).pvalue)
     (one,) = tables(1, 30, (0.0, 1.0, 0.0), 1)
     assert estimate_crossed(one).p() == pytest.approx(stats.ttest_1samp(one[0], 0).pvalue)
-    assert estimate_crossed(np.zeros((3, 5))).p() == 1.0
 
 
 @pytest.mark.parametrize("seeds", [2, 3])
@@ -152,7 +152,8 @@ def test_no_test_of_few_seeds_says_more_than_that_over_seeds_alone() -> None:
     estimate = estimate_crossed(shifted)
     alone = estimate_over_seeds(shifted.mean(axis=1))
     assert alone is not None and estimate.over_seeds == alone
-    assert estimate.p() >= alone.p() and estimate.equivalence_p(0.3) >= alone.equivalence_p(0.3)
+    both, single = ((one.p() or 0.0, one.equivalence_p(0.3) or 0.0) for one in (estimate, alone))
+    assert both[0] >= single[0] > 0 and both[1] >= single[1] > 0
     assert smallest_difference(estimate, 7) >= smallest_difference(alone, 7)
     assert estimate_crossed(np.concatenate([shifted, shifted])).over_seeds is None
 
@@ -174,8 +175,16 @@ def test_pairs_that_are_equal_but_for_rounding_have_no_variance_and_no_p() -> No
     assert 0 < np.ptp(differences) < 1e-7
     estimate = estimate_over_seeds(differences, scale=0.9)
     assert estimate is not None and estimate.variance == 0 and estimate.detectable(1) is None
-    assert not estimate.has_p and estimate.p() == 1.0, "a spread of 0 is no evidence"
+    assert estimate.p() is None and estimate.equivalence_p(0.5) is None, "a spread of 0 is no evidence"
     alike = estimate_over_seeds([1e-9, -1e-9, 0.0], scale=0.9)
-    assert alike is not None and alike.mean == 0 and alike.has_p
+    assert alike is not None and alike.mean == 0 and alike.p() is None and alike.equivalence_p(0.5) is None
     other = estimate_over_seeds([0.01, 0.01, 0.010001], scale=0.9)
-    assert other is not None and other.variance > 0 and other.has_p
+    assert other is not None and other.variance > 0 and other.p() is not None
+
+
+@pytest.mark.parametrize("seeds", [1, 3, 6])
+def test_examples_that_never_differ_show_equivalence_only_where_they_are_many_for_the_margin(seeds: int) -> None:
+    few, many = (estimate_crossed(np.zeros((seeds, count))) for count in (597, 598))
+    assert few.p() is None and many.p() is None
+    assert (many.equivalence_p(0.005) or 1.0) < 0.05 < (few.equivalence_p(0.005) or 0.0)
+    assert few.equivalence_p(0.02) == pytest.approx(stats.binom.pmf(0, 597, 0.02))

@@ -90,10 +90,8 @@ def _describe_undecided(found: Comparison, one: Outcome) -> str:
     if one.only_on:
         alone = [f"{one.findings[axis].alone} only at {AXIS_NAMES[axis]}" for axis in one.only_on]
         seen = " and ".join(alone)
-    elif finding.smallest is None:
-        seen = "all pairs differ by the same, so what could have been found is unknown"
     else:
-        seen = f"a difference of {format_smallest(finding, metric)} could have been found"
+        seen = phrase_of_smallest(finding, metric)
     return f"{_describe_difference(found, one)}; {seen}{f'; {one.reason}' if one.reason else ''})"
 
 
@@ -219,6 +217,13 @@ def in_unit(value: float | None, metric: str) -> str:
 def format_smallest(finding: Finding, metric: str) -> str:
     """The difference that could have been found, in the digits of the interval."""
     return format_number(finding.smallest, factor_of(metric), finding.interval.half_width) or "–"
+
+
+def phrase_of_smallest(finding: Finding, metric: str) -> str:
+    """The difference that could have been found, or why that is not known."""
+    if finding.smallest is None:
+        return f"all pairs {finding.estimate.describe_equal_pairs()}, so there is no spread to test with"
+    return f"a difference of {format_smallest(finding, metric)} could have been found"
 
 
 def unit_of(metric: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from sliceformer_lab.measures.statistics import LEVEL, Estimate, Interval, holm, sign_flip_test
@@ -30,9 +30,9 @@ class Finding:
     differences: Mapping[int, float]
     estimate: Estimate
     interval: Interval
-    p: float | None  # of Student's test, the same as the interval; None where all pairs differ by the same
+    p: float | None  # of Student's test, the same as the interval; None where all pairs are equal or differ by the same
     sign_flip_p: float  # of the exact test over seeds, on this test set
-    p_equivalent: float | None  # of two one-sided tests; None without a margin
+    p_equivalent: float | None  # of two one-sided tests; None without a margin or a p
     smallest: float | None  # the true difference that could have been found among these comparisons, where it is known
     margin: float | None
     alone: Verdict  # from this axis alone, with Holm's correction over the rows
@@ -73,7 +73,7 @@ def judge_rows(
     """
     compared = {name: pairs for name, pairs in family.items() if any(one.estimate for one in pairs.values())}
     joint = dict(zip(compared, holm([_joint_p(pairs) for pairs in compared.values()]), strict=True))
-    alone: dict[tuple[str, str], float] = {}
+    alone: dict[tuple[str, str], float | None] = {}
     for axis in dict.fromkeys(axis for pairs in compared.values() for axis in pairs):
         tests = {n: e.p() for n, pairs in compared.items() if axis in pairs and (e := pairs[axis].estimate)}
         alone |= {(n, axis): p for n, p in zip(tests, holm([*tests.values()]), strict=True)}
@@ -89,23 +89,23 @@ def judge_rows(
             for axis, one in pairs.items()
             if one.estimate is not None
         }
-        outcome = _judge_row(name, pairs, findings, joint[name], edges)
-        has_p = all(finding.p is not None for finding in findings.values())
-        found.append(outcome if has_p else replace(outcome, holm_p=None))
+        found.append(_judge_row(name, pairs, findings, joint[name], edges))
     return found
 
 
-def _joint_p(pairs: Mapping[str, Pairs]) -> float:
-    """The p value of a difference with one sign on every axis: the largest one."""
+def _joint_p(pairs: Mapping[str, Pairs]) -> float | None:
+    """The p value of a difference with one sign on every axis: the largest one; None if an axis has none."""
     estimates = [one.estimate for one in pairs.values()]
     known = [estimate for estimate in estimates if estimate is not None]
-    if len(known) < len(estimates) or len({estimate.mean > 0 for estimate in known}) > 1:
-        return 1.0
-    return max(estimate.p() for estimate in known)
+    tests = [estimate.p() for estimate in known]
+    p_values = [p for p in tests if p is not None]
+    if len(p_values) < len(tests):
+        return None
+    return max(p_values) if len(known) == len(estimates) and len({one.mean > 0 for one in known}) == 1 else 1.0
 
 
-def _decide_verdict(p: float, mean: float, is_equivalent: bool) -> Verdict:
-    if p < LEVEL:
+def _decide_verdict(p: float | None, mean: float, is_equivalent: bool) -> Verdict:
+    if p is not None and p < LEVEL:
         return "better" if mean > 0 else "worse"
     return "equivalent" if is_equivalent else "undecided"
 
@@ -118,14 +118,16 @@ def _can_be_undone(verdict: Verdict, edges: tuple[bool, bool]) -> bool:
     )
 
 
-def _judge_axis(pairs: Pairs, estimate: Estimate, adjusted: float, count: int, edges: tuple[bool, bool]) -> Finding:
+def _judge_axis(
+    pairs: Pairs, estimate: Estimate, adjusted: float | None, count: int, edges: tuple[bool, bool]
+) -> Finding:
     p_equivalent = None if pairs.margin is None else estimate.equivalence_p(pairs.margin)
     alone = _decide_verdict(adjusted, estimate.mean, p_equivalent is not None and p_equivalent < LEVEL)
     return Finding(
         pairs.differences,
         estimate,
         estimate.interval(),
-        estimate.p() if estimate.has_p else None,
+        estimate.p(),
         sign_flip_test(list(pairs.differences.values())),
         p_equivalent,
         estimate.detectable(count),
@@ -136,7 +138,11 @@ def _judge_axis(pairs: Pairs, estimate: Estimate, adjusted: float, count: int, e
 
 
 def _judge_row(
-    name: str, pairs: Mapping[str, Pairs], findings: Mapping[str, Finding], holm_p: float, edges: tuple[bool, bool]
+    name: str,
+    pairs: Mapping[str, Pairs],
+    findings: Mapping[str, Finding],
+    holm_p: float | None,
+    edges: tuple[bool, bool],
 ) -> Outcome:
     mean = next(iter(findings.values())).estimate.mean
     reason = next((one.obstacle for one in pairs.values() if one.obstacle), None)

@@ -89,7 +89,7 @@ class Test:
     def verdict(self) -> str:
         """Whether the difference is significant, or why that was not tested."""
         if self.p is None and self.estimate is not None:
-            return "not tested: all pairs differ by the same"
+            return f"not tested: all pairs {self.estimate.describe_equal_pairs()}"
         if self.p is None:
             return f"not tested: {self.pairs} of {MIN_INTERVAL_RUNS} pairs" if self.pairs else NOTHING_IN_COMMON
         return "significant" if self.p < LEVEL else "not significant"
@@ -182,7 +182,7 @@ def _test_rows(table: Table, options: ReportOptions, scores: SavedScores) -> lis
     for one in found:
         if one is not None and one.estimate is not None:
             p, smallest = next(adjusted), one.estimate.detectable(len(estimates))
-            one = replace(one, p=p if one.estimate.has_p else None, smallest=smallest)
+            one = replace(one, p=p, smallest=smallest)
         rows.append(one)
     return rows
 

@@ -31,8 +31,8 @@ class SwapVerdict:
         """The attention that the user swapped in."""
         return next(iter(self.rows))
 
-    def less(self) -> dict[str, tuple[Estimate, float]]:
-        """The subject, healed together, less the original and each control: difference and Holm's p."""
+    def less(self) -> dict[str, tuple[Estimate, float | None]]:
+        """The subject, healed together, less the original and each control: difference and Holm's p, if it has one."""
         ours = self.rows[self.subject][TOGETHER]
         others = {"original": self.original} | {name: sets[TOGETHER] for name, sets in self.rows.items()}
         found = {
@@ -85,8 +85,9 @@ others. The sets of layers hold blocks that healed alone, before all weights hea
 {markdown_table(["attention", *sets], *accuracies)}
 
 ± is a 95 % interval over the scored inputs; another order of healing, or other random weights, would move every row.
-Not shown to differ is not equal: a difference within ± could be missed. A control that mixes nothing and keeps the
-score says that these labels need no mixing in these layers.
+Not shown to differ is not equal: a difference within ± could be missed. Where all inputs differ by the same, there is
+no spread to test with, so no p. A control that mixes nothing and keeps the score says that these labels need no
+mixing in these layers.
 """
 
 
@@ -94,11 +95,13 @@ def verdict_sentence(found: SwapVerdict) -> str:
     """The finding: what was lost, whether a control loses as much, and how many layers can go."""
     less, subject = found.less(), found.subject
     (loss, p), controls = less["original"], {name: pair for name, pair in less.items() if name != "original"}
-    cost = "is not shown to cost accuracy" if p >= LEVEL else ("loses" if loss.mean < 0 else "gains") + " accuracy"
+    is_shown = p is not None and p < LEVEL
+    cost = ("loses" if loss.mean < 0 else "gains") + " accuracy" if is_shown else "is not shown to cost accuracy"
     parts = [f"`{subject}` {cost} ({format_points(loss)} points)"]
-    better = [f"`{name}`" for name, (one, p) in controls.items() if p < LEVEL and one.mean > 0]
-    worse = [f"`{name}`" for name, (one, p) in controls.items() if p < LEVEL and one.mean < 0]
-    alike = [f"`{name}`" for name, (_, p) in controls.items() if p >= LEVEL]
+    shown = {name: one for name, (one, p) in controls.items() if p is not None and p < LEVEL}
+    better = [f"`{name}`" for name, one in shown.items() if one.mean > 0]
+    worse = [f"`{name}`" for name, one in shown.items() if one.mean < 0]
+    alike = [f"`{name}`" for name in controls if name not in shown]
     for names, verb in (
         (better, "is better than"),
         (worse, "is worse than"),
