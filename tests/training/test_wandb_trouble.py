@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 import wandb
+from support.plans import run
 from support.run_folders import read_summary
-from support.runs import SMALL, last_of_each
+from support.runs import SMALL, last_of_each, small_config, stopped_at
 from support.wandb_server import KEY, StoredRun, WandbServer, upload, wandb_server
 
 from sliceformer_lab.__main__ import main
+from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.results import wandb_runs
 from sliceformer_lab.training.results.metrics_file import MetricsFile
 
@@ -38,10 +40,16 @@ def start(folder: Path) -> Any:
     return wandb_runs.open_run(folder, "one", logger, notes="", job_type="train", group="g", tags=[], config=config)
 
 
+def history_of(folder: Path) -> wandb_runs.WandbHistory:
+    """The history of the W&B run of a run folder that monitors nothing."""
+    context = RunContext(folder=folder, seed=0, monitor=None, monitor_mode="max")
+    return wandb_runs.WandbHistory(start(folder), context)
+
+
 def log_rows(folder: Path, at_half: Callable[[], object] = lambda: None, status: str = "ok") -> None:
     """Logs rows from where the folder's metrics.csv ends, as a run does, and calls `at_half` in the middle."""
     file = MetricsFile(folder)
-    history = wandb_runs.WandbHistory(start(folder), folder)
+    history = history_of(folder)
     for step in range(ROWS):
         if step == ROWS // 2:
             at_half()
@@ -80,7 +88,7 @@ def test_a_server_with_an_error_at_the_start_makes_the_run_offline_and_later_sta
     server.fails = lambda place: 500
     log_rows(tmp_path)
     assert caplog.text.count("the run goes on without it") == 1 and not server.runs
-    wandb_runs.WandbHistory(start(tmp_path), tmp_path).log_metrics({"train/loss": 0.0}, ROWS)
+    history_of(tmp_path).log_metrics({"train/loss": 0.0}, ROWS)
     wandb_runs.close_wandb(tmp_path, "ok", "")
     server.fails = lambda place: None
     sync(tmp_path)
@@ -154,7 +162,7 @@ def test_a_continued_run_sends_no_row_that_the_server_has(
     """W&B's client drops such rows too, unless the run is offline, but that is no promise of it."""
     log_rows(tmp_path)
     sent: list[int] = []
-    history = wandb_runs.WandbHistory(start(tmp_path), tmp_path)
+    history = history_of(tmp_path)
     monkeypatch.setattr(wandb.Run, "log", lambda run, row, step, commit: sent.append(step))
     history.log_metrics({"train/loss": 0.0}, ROWS)
     wandb_runs.close_wandb(tmp_path, "ok", "")
@@ -201,3 +209,13 @@ def test_an_alert_says_that_a_run_diverged_if_that_is_asked_for(
         return
     (alert,) = server.alerts
     assert alert["title"] == "mha, seed 0 (digits) diverged" and "loss became nan" in alert["text"]
+
+
+def test_a_stopped_run_has_the_best_monitored_score_under_the_name_that_a_finished_one_has(
+    server: WandbServer, tmp_path: Path
+) -> None:
+    with stopped_at(2):
+        run(small_config("logger=wandb", "optim.epochs=3", "optim.lr=0.01", "data.limit_train=null"), tmp_path)
+    (one,) = server.runs.values()
+    scores = [row["val/accuracy"] for row in one.history if "val/accuracy" in row]
+    assert len(scores) == 2 and one.summary["val/accuracy"] == max(scores)

@@ -165,9 +165,9 @@ def wandb_logger(
     )
     for names_of_metrics, axis in X_AXES.items():
         run.define_metric(names_of_metrics, step_metric=axis)
-    if context.monitor is not None:
-        run.define_metric(context.monitor, summary=context.monitor_mode, step_metric=EPOCH)
-    return WandbHistory(run, folder, artifacts)
+    if context.monitor is not None:  # `WandbHistory` writes its best; W&B's own would be in a column NAME.max
+        run.define_metric(context.monitor, summary="none", step_metric=EPOCH)
+    return WandbHistory(run, context, artifacts)
 
 
 def publish(loggers: Sequence[Logger], folder: Path, pictures: Sequence[Path], values: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import netrc
 import os
 import shlex
@@ -19,6 +20,7 @@ from urllib.request import urlopen
 from pytorch_lightning.loggers import WandbLogger
 
 from sliceformer_lab.runs.folder import read_metrics
+from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.results.observers import Observer, warn_of
 
 log = logging.getLogger(__name__)
@@ -52,8 +54,9 @@ class WandbHistory(WandbLogger):
     rows that the server has.
     """
 
-    def __init__(self, run: Any, folder: Path, artifacts: Literal["none", "best", "all"] = "none") -> None:
+    def __init__(self, run: Any, context: RunContext, artifacts: Literal["none", "best", "all"] = "none") -> None:
         super().__init__(experiment=run)
+        folder, self._context, self._best = context.folder, context, -math.inf
         self.artifacts = artifacts  # which are logged at the end
         self._earlier = [*_read_rows(folder / PRETRAINING, f"{PRETRAINING}/"), *_read_rows(folder, "")]
         self._first_row = len(self._earlier) if _is_uploaded(folder) else 0  # that the server lacks
@@ -74,6 +77,14 @@ class WandbHistory(WandbLogger):
             if self._row >= self._first_row:
                 self.experiment.log(one, step=self._row, commit=True)
             self._row += 1
+            self._note_best(one)
+
+    def _note_best(self, row: HistoryRow) -> None:
+        """Keeps the best monitored value in the summary, under the name that a finished run has there."""
+        monitor = self._context.monitor
+        if monitor in row and (score := self._context.score(row[monitor])) > self._best:
+            self._best = score
+            self.experiment.summary.update({monitor: row[monitor]})
 
 
 def _read_rows(folder: Path, prefix: str) -> list[HistoryRow]:
