@@ -78,7 +78,7 @@ def protocols() -> dict[str, Protocol]:
     """All protocols in `paper_protocols.csv`, which is part of the package.
 
     Keys are task, paper/table/task or paper/table/task/attention; the most specific key of a cell wins. For SAMSA they
-    are the epochs of the published code; its text says 50 on LRA and 240 on Peptides-struct. Its Tables 2 and 3 repeat
+    are the epochs of the published code; its text says 50 on LRA and 240 on Peptides-struct. Its Tables 2 to 4 repeat
     the best of Table 1.
     """
     found = {}

@@ -123,6 +123,33 @@ def test_samsa_s_numbers_of_peptides_carry_their_reasons_and_stand_beside_no_num
         assert "validation split" in reasons and "not the benchmark's" in reasons
 
 
+@pytest.mark.parametrize(
+    ("cell", "run", "reasons"),
+    [
+        (
+            {"paper": "samsa", "table": "table4", "task": "modelnet40", "attention": "samsa", "variant": "hard"},
+            {"num_train": 8_856, "epochs": 600, "sequence_length": 1024},
+            ["8856 training examples, the paper 9843", "the epoch was chosen by best_val, the paper's by best_test"],
+        ),
+        (
+            {"paper": "sliceformer", "table": "table6", "task": "pcqm4m", "attention": "mha", "metric": "val/mae"},
+            {"num_train": 3_378_606, "steps": 1_000_000},
+            [
+                "3378606 training examples, the paper 3045360",
+                "the epoch was chosen by best_val, the paper's by a rule it does not state",
+            ],
+        ),
+    ],
+    ids=["clouds", "molecules"],
+)
+def test_a_run_on_clouds_or_molecules_says_how_its_protocol_differs(
+    cell: dict[str, str], run: dict[str, Any], reasons: list[str]
+) -> None:
+    summary = {"task": cell["task"], "protocol": {"official": True, "selection": "best_val", **run}}
+    published = {"metric": "test/accuracy", "variant": "", **cell}
+    assert find_obstacles(summary | {"parameters": 47_085_377}, find_published(published)) == reasons
+
+
 def test_a_model_of_another_size_does_not_compare() -> None:
     assert find_obstacles(summary_of(SUMMARY | {"parameters": 500_000}), find_published(CELL)) == [
         "500000 parameters, the paper 6.38 million"
