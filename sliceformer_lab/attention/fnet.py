@@ -14,6 +14,7 @@ class FNet(Attention):
 
     complexity = "N C log(N C)"
     source = "Lee-Thorp et al. 2022, equation (3)"
+    deviation = "FNet: does not divide by sqrt(N C); no linear maps before and after"
 
     def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C). Computed in float32, because torch has no transform in half precision."""
