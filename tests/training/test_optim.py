@@ -74,6 +74,13 @@ def test_multistep_divides_by_ten_at_its_epochs() -> None:
     assert rates(schedule="multistep", milestones=(3, 7)) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(("recipe", "epochs"), [("table5_imdb", 11), ("table4_dogs_vs_cats", 250)])
+def test_the_rate_drops_after_as_many_epochs_as_in_sliceformer_s_scripts(recipe: str, epochs: int) -> None:
+    options: OptimOptions = build_object(compose_job([f"recipe=sliceformer/{recipe}"])["optim"], where="optim")
+    factor = options.rate_factor(100 * (options.epochs or 0))  # 100 steps an epoch
+    assert [factor(100 * epochs - 1), factor(100 * epochs)] == pytest.approx([1.0, 0.1])
+
+
 @pytest.mark.parametrize(("max_steps", "drops"), [(150, [75, 113]), (60, [30, 45])])
 def test_milestones_of_a_shortened_run_come_at_the_same_fraction_of_it(max_steps: int, drops: list[int]) -> None:
     options = OptimOptions(schedule="multistep", milestones=(50, 75), epochs=100, max_steps=max_steps)
