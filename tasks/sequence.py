@@ -6,6 +6,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from sliceformer_lab.attention.dropout import Dropout
 from sliceformer_lab.batch import Batch, Padding
 from sliceformer_lab.config.option_types import Count, Fraction, Positive
 from sliceformer_lab.encoder.embed import TokenEmbedding
@@ -29,12 +30,12 @@ class SequenceClassification(Maskable, TargetTask):
     Where the data have several numbers or labels a sequence in place of classes, outputs are these (B, T).
 
     head: `linear`; `mlp`, one hidden layer with ReLU (Long-Range Arena); `gelu`, one hidden layer with GELU; `mega`,
-    the same without the last bias. The hidden layer has `head_dim` units, by default as many as the encoder's MLP. With
-    `embed_dim` the token table has that width, and a GELU and a linear map follow. `token_dropout` is the share of the
-    tokens that training sets to zero, as the word dropout of Iyyer et al. (2015) does. Two options repeat Sliceformer's
-    published IMDB code: `double_softmax` passes probabilities to the loss in place of logits, and `pool_over_padding`
-    pools over all positions, with zeros at padding. `padding_counts` repeats SAMSA's published code: padding is an
-    ordinary token in the whole model.
+    the same without the last bias and with the encoder's dropout before the GELU. The hidden layer has `head_dim`
+    units, by default as many as the encoder's MLP. With `embed_dim` the token table has that width, and a GELU and a
+    linear map follow. `token_dropout` is the share of the tokens that training sets to zero, as the word dropout of
+    Iyyer et al. (2015) does. Two options repeat Sliceformer's published IMDB code: `double_softmax` passes
+    probabilities to the loss in place of logits, and `pool_over_padding` pools over all positions, with zeros at
+    padding. `padding_counts` repeats SAMSA's published code: padding is an ordinary token in the whole model.
     """
 
     double_softmax = False
@@ -112,7 +113,8 @@ class SequenceClassification(Maskable, TargetTask):
             case "gelu":
                 return nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, classes))
             case "mega":
-                return nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, classes, bias=False))
+                dropped = nn.Sequential(Dropout(self.encoder.options.dropout), nn.GELU())
+                return nn.Sequential(nn.Linear(dim, hidden), dropped, nn.Linear(hidden, classes, bias=False))
 
     def forward(self, batch: Batch) -> Tensor:
         """Ids (B, N) or numbers (B, N, F) -> logits (B, classes), or numbers or logits (B, T)."""

@@ -279,15 +279,17 @@ def test_double_softmax_gives_probabilities_to_the_loss() -> None:
 
 @pytest.mark.parametrize(
     ("head", "layers"),
-    [("linear", "32-3+"), ("mlp", "32-50+ ReLU 50-3+"), ("mega", "32-50+ GELU 50-3")],  # +: with bias
+    [("linear", "32-3+"), ("mlp", "32-50+ ReLU 50-3+"), ("mega", "32-50+ drop-0.25 GELU 50-3")],  # +: with bias
 )
 def test_heads_equal_those_of_the_papers(head: str, layers: str) -> None:
     def spelled(layer: torch.nn.Module) -> str:
+        if isinstance(layer, torch.nn.Dropout):
+            return f"drop-{layer.p}"
         if not isinstance(layer, torch.nn.Linear):
             return type(layer).__name__
         return f"{layer.in_features}-{layer.out_features}{'+' * (layer.bias is not None)}"
 
-    built = task(f"task.head={head}", "task.head_dim=50").head
+    built = task(f"task.head={head}", "task.head_dim=50", "encoder.dropout=0.25").head
     assert " ".join(spelled(layer) for layer in built.modules() if not list(layer.children())) == layers
 
 
