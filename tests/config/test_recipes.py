@@ -16,6 +16,7 @@ from support.plans import build_data, build_task
 from support.studies import rows_of_study
 
 from sliceformer_lab.__main__ import main
+from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import CONF_DIR, compose_job, option_names, written_option
 from sliceformer_lab.runs import papers as published
@@ -44,6 +45,17 @@ OWN_PEPTIDES = [  # attentions that GraphGPS's setting does not have
 ]
 REPEATABLE = Path(__file__).with_name("repeatable_cells.csv")  # that version 56d17eb had a command for
 ROUNDING = 0.006  # the papers print two decimals of a million
+
+
+@pytest.mark.parametrize(
+    ("recipe", "rate"),
+    [("csp/table3_cifar10", 0.1), ("sliceformer/table4_mnist", 0.1), ("sliceformer/table4_dogs_vs_cats", 0.0)],
+)
+def test_softmax_attention_of_the_papers_vit_drops_weights_as_in_their_scripts(recipe: str, rate: float) -> None:
+    config = composed(f"recipe={recipe} attention=mha")
+    with torch.device("meta"):
+        task = build_task(config, build_data(config).spec)
+    assert {layer.spec.attention_dropout for layer in task.modules() if isinstance(layer, MHA)} == {rate}
 
 
 @cache
