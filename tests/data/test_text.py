@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -414,73 +413,68 @@ def test_the_size_of_the_vocabulary_follows_from_the_length_of_the_texts_that_tr
     assert text_csv(path, vocab_size=None, batch_size=8, tokens="bytes").choices() == []
 
 
+TWICE = "names the column 'text' twice"
+OF_CLASS = ", expected a word or a whole number; "
+WRONG_ROWS = [  # of a table, and options
+    (GOOD, {"label_column": "class"}, "no column 'class'; data.label_column can be one of text, label"),
+    (GOOD.replace("label", " label"), {}, "data.label_column can be one of text, ' label'"),
+    (GOOD, {"text_column": "body"}, "no column 'body'; data.text_column can be one of text, label"),
+    (ROWS, {}, "can be one of text 0, 0; if the first line of this CSV or TSV is a text, set data.header=false"),
+    (GOOD, {"header": False}, "no column 'text'; data.text_column can be one of 1, 2"),
+    (ROWS + "x\n", NUMBERED, "line 41 has 1 field, but line 1 has 2 columns"),
+    (GOOD, {"split_column": "label"}, "label is '0'; use one of train"),
+    (GOOD + '"x,1\n', {}, "line 42: a quote is not closed"),
+    (GOOD + "x,1,2\n", {}, "line 42 has 3 fields, but line 1 names 2 columns"),
+    (GOOD + " ,1\n", {}, "line 42 has an empty text"),
+    (GOOD + "x,\n", {}, f"line 42: label is ''{OF_CLASS}add it or delete the row"),
+    (GOOD.replace(",", ";"), {}, "can be one of text;label; if semicolons separate its columns, save it with commas"),
+    ("text;label\na film, good;1\n", {}, "names 1 column; if semicolons separate its columns, save it with commas"),
+    (GOOD.replace(",", "\t"), {}, "if tabs separate its columns, save it with commas"),
+    (HEADER, {}, "has no rows"),
+    (HEADER + "a,1\nb,1\n", {"test_fraction": 0.5}, "at least two classes are needed"),
+    ("text,label,text\na film,pos,b\nno film,neg,c\n", {}, f"line 1 {TWICE}"),
+]
+WRONG_LINES = {  # of JSON, behind a good one
+    '{"text": "a"': " is not JSON",
+    "[1, 2]": " is not an object",
+    '{"text": "a"}': " has no column 'label'; data.label_column can be one of text",
+    '{"text": 7, "label": 1}': ": text is 7, not a text",
+    '{"text": null, "label": 1}': ": text is None, not a text; add it or delete the row",
+    '{"text": "a", "label": 0.5}': f": label is 0.5{OF_CLASS}write it so, or pred",
+    '{"text": "a", "label": null}': f": label is None{OF_CLASS}add it or delete",
+    '{"text": "a", "label": ["b"]}': f": label is ['b']{OF_CLASS}for several lab",
+    '{"text": "a", "label": "x", "text": "b"}': f" {TWICE}",
+}
+WRONG_FILES = [
+    ("a.csv", (GOOD + "na\u00efve,1\n").encode("latin-1"), "is not UTF-8 in line 42"),
+    ("a.csv", (GOOD + "na\u00efve,1\n").encode("latin-1"), "iconv -f LATIN1"),
+    ("a.csv", GOOD.encode("utf-16"), "iconv -f UTF-16 -t UTF-8"),
+    ("a.tsv", GOOD.encode(), "; if commas separate its columns, call it .csv"),
+    ("a.xlsx", GOOD.encode(), "ends in none of .csv, .tsv, .jsonl, .parquet"),
+]
+
+
 @pytest.mark.parametrize(
-    ("content", "options", "expected"),
+    ("name", "content", "options", "expected"),
     [
-        (GOOD, {"label_column": "class"}, "no column 'class'; data.label_column can be one of text, label"),
-        (GOOD.replace("label", " label"), {}, "data.label_column can be one of text, ' label'"),
-        (GOOD, {"text_column": "body"}, "no column 'body'; data.text_column can be one of text, label"),
-        (ROWS, {}, "can be one of text 0, 0; if the first line of this CSV or TSV is a text, set data.header=false"),
-        (GOOD, {"header": False}, "no column 'text'; data.text_column can be one of 1, 2"),
-        (ROWS + "x\n", NUMBERED, "line 41 has 1 field, but line 1 has 2 columns"),
-        (GOOD, {"split_column": "label"}, "label is '0'; use one of train"),
-        (GOOD + '"x,1\n', {}, "line 42: a quote is not closed"),
-        (GOOD + "x,1,2\n", {}, "line 42 has 3 fields, but line 1 names 2 columns"),
-        (GOOD + " ,1\n", {}, "line 42 has an empty text"),
-        (GOOD + "x,\n", {}, "line 42: label is '', expected a word or a whole number; add it or delete the row"),
-        (GOOD.replace(",", ";"), {}, "can be one of text;label; if semicolons separate its columns, save it with com"),
-        (
-            "text;label\na film, good;1\n",
-            {},
-            "line 2 has 2 fields, but line 1 names 1 column; if semicolons separate its columns, save it with commas",
+        *(("a.csv", content.encode(), options, expected) for content, options, expected in WRONG_ROWS),
+        *(
+            ("a.jsonl", f'{{"text": "b", "label": 1}}\n{line}\n'.encode(), {}, f"line 2{fault}")
+            for line, fault in WRONG_LINES.items()
         ),
-        (GOOD.replace(",", "\t"), {}, "if tabs separate its columns, save it with commas"),
-        (HEADER, {}, "has no rows"),
-        (HEADER + "a,1\nb,1\n", {"test_fraction": 0.5}, "at least two classes are needed"),
+        *((name, content, {}, expected) for name, content, expected in WRONG_FILES),
+        ("a.jsonl", b"{}", {"header": False}, "are for CSV and TSV tables"),
+        ("a.csv", None, {}, "set data.file to a table"),
     ],
 )
-def test_a_wrong_table_is_refused(content: str, options: dict[str, Any], expected: str, tmp_path: Path) -> None:
-    path = table(tmp_path, content)
+def test_a_wrong_table_is_refused(
+    name: str, content: bytes | None, options: dict[str, Any], expected: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
     message = complaint(path, **options)
     assert expected in message and str(path) in message
-
-
-def test_a_table_in_another_encoding_is_refused_with_its_line(tmp_path: Path) -> None:
-    path = table(tmp_path, "")
-    path.write_bytes((GOOD + "na\u00efve,1\n").encode("latin-1"))
-    assert f"{path} is not UTF-8 in line 42" in (message := complaint(path)) and "iconv -f LATIN1" in message
-    path.write_bytes(GOOD.encode("utf-16"))
-    assert "iconv -f UTF-16 -t UTF-8" in complaint(path)
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ('{"text": "a"', "line 2 is not JSON"),
-        ("[1, 2]", "line 2 is not an object"),
-        ('{"text": "a"}', "line 2 has no column 'label'; data.label_column can be one of text"),
-        ('{"text": 7, "label": 1}', "line 2: text is 7, not a text"),
-        ('{"text": null, "label": 1}', "line 2: text is None, not a text; add it or delete the row"),
-        (
-            '{"text": "a", "label": 0.5}',
-            "line 2: label is 0.5, expected a word or a whole number; write it so, or pred",
-        ),
-        ('{"text": "a", "label": null}', "line 2: label is None, expected a word or a whole number; add it or delete"),
-        ('{"text": "a", "label": ["b"]}', "line 2: label is ['b'], expected a word or a whole number; for several lab"),
-    ],
-)
-def test_a_wrong_line_of_json_is_refused(line: str, expected: str, tmp_path: Path) -> None:
-    assert expected in complaint(table(tmp_path, json.dumps({"text": "b", "label": 1}) + "\n" + line + "\n", "a.jsonl"))
-
-
-def test_a_tsv_whose_columns_commas_separate_is_told_its_ending(tmp_path: Path) -> None:
-    assert complaint(table(tmp_path, GOOD, "texts.tsv")).endswith("; if commas separate its columns, call it .csv")
-
-
-def test_a_missing_table_and_an_unknown_ending_are_reported_with_advice(tmp_path: Path) -> None:
-    assert "set data.file to a table" in complaint(tmp_path / "nothing.csv")
-    assert "ends in none of .csv, .tsv, .jsonl, .parquet" in complaint(table(tmp_path, GOOD, "texts.xlsx"))
-    assert "are for CSV and TSV tables" in complaint(table(tmp_path, "{}", "a.jsonl"), header=False)
 
 
 def test_one_command_trains_on_a_table_and_says_which_texts_are_in_two_splits(
@@ -499,13 +493,6 @@ def test_one_command_trains_on_a_table_and_says_which_texts_are_in_two_splits(
     assert summary["cost_of_longest"]["multiply_adds"] > 5 * summary["cost_per_sample"]["multiply_adds"]
     (remark,) = summary["data_remarks"]
     assert "are also training texts" in remark and remark in capfd.readouterr().out
-
-
-def test_a_column_that_is_named_twice_is_an_error_that_names_it(tmp_path: Path) -> None:
-    twice = table(tmp_path, "text,label,text\na film,pos,b\nno film,neg,c\n")
-    assert f"{twice}, line 1 names the column 'text' twice" in complaint(twice)
-    lines = table(tmp_path, '{"text": "a", "label": "x", "text": "b"}\n', "texts.jsonl")
-    assert f"{lines}, line 1 names the column 'text' twice" in complaint(lines)
 
 
 @pytest.mark.parametrize(
