@@ -65,11 +65,15 @@ FAULTS: dict[str, tuple[Callable[[Path], SeriesData], str]] = {
     ),
     "words in an array": (
         spoiled(lambda file: np.save(file, np.array(["a"]))),
-        r"03.npy has the shape \(1,\) of <U1, expected numbers of \(steps,\) or \(steps, channels\)",
+        r"03.npy is <U1 \(1,\), not a series: numbers of \(steps,\) or \(steps, channels\)",
     ),
     "no array": (spoiled(lambda file: file.write_bytes(b"no")), r"03.npy cannot be read as .npy"),
     "an empty array": (spoiled(lambda file: np.save(file, np.zeros((0, 3)))), r"03.npy has no values"),
     "an infinite value": (spoiled(lambda file: np.save(file, np.full((4, 3), np.inf))), r"infinite value in step 1"),
+    "a constant beyond 32 bits": (
+        spoiled(lambda file: [np.save(one, np.full((4, 3), 1e39)) for one in file.parents[1].glob("*/*.npy")]),
+        r"infinite value in step 1; correct it, or write NaN",
+    ),
     "no sound": (spoiled_sound(lambda file: file.write_bytes(b"RIFFno")), r"high/03.wav cannot be read as .wav"),
     "an empty sound": (
         spoiled_sound(lambda file: wavfile.write(file, 4000, np.zeros(0, np.int16))),

@@ -24,7 +24,7 @@ from sliceformer_lab.data.own_targets import Kind
 from sliceformer_lab.data.rounding import check_targets, find_rounding
 from sliceformer_lab.data.sequences.base import NOTHING, SequenceSplit, SequenceStore
 from sliceformer_lab.data.series.augment_series import stretched
-from sliceformer_lab.data.series.coding import CODING_FILE, SeriesCoding, channel_statistics, own_scale
+from sliceformer_lab.data.series.coding import CODING_FILE, SeriesCoding, as_series, channel_statistics, own_scale
 from sliceformer_lab.data.series.labels import as_whole_numbers, label_number, merged_spellings, number_first
 from sliceformer_lab.data.series.series_tables import Series
 from sliceformer_lab.data.spec import Choice, Content, DataSpec
@@ -314,13 +314,7 @@ class SeriesData(BucketedData, OwnData):
 
     def encode_one(self, content: Content) -> np.ndarray:
         """The patches (N, patch_len * features) of a series (L,) or (L, C)."""
-        if not isinstance(content, np.ndarray) or content.ndim not in (1, 2) or content.dtype.kind not in "fiub":
-            raise DataError("it is not a series: numbers of time steps, or rows of them with a column for each channel")
-        values = content.astype(np.float32).reshape(len(content), *content.shape[1:] or (1,))
-        if not values.size or np.isnan(values).all():
-            raise DataError("the series has no values")
-        if (infinite := np.isinf(values).any(axis=1)).any():
-            raise DataError(f"the series has an infinite value in step {int(infinite.argmax()) + 1}")
+        values = as_series(content, "it").astype(np.float32)
         coding = self.coding
         if values.shape[1] != coding.channels:
             raise DataError(f"it has {values.shape[1]} channels, and the model was trained on {coding.channels}")

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from sliceformer_lab.data.series.table_form import TableLayout
-from sliceformer_lab.errors import RunFolderError
+from sliceformer_lab.errors import DataError, RunFolderError
 from sliceformer_lab.runs.files import write_json
 
 CODING_FILE = "series.json"  # in a run folder
@@ -89,6 +89,25 @@ class SeriesCoding:
         lists: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in content.items()}
         table = lists.get("table")  # which the first runs have not
         return cls(**lists | {"table": table and TableLayout.from_json(table)})
+
+
+def as_series(array: object, name: str) -> np.ndarray:
+    """The series (L, C) in an array (L,) or (L, C), NaN where a value is missing.
+
+    Raises DataError, which calls it `name`, for anything else, and for numbers that 32 bits do not hold.
+    """
+    if not isinstance(array, np.ndarray) or array.ndim not in (1, 2) or array.dtype.kind not in "fiub":
+        found = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+        raise DataError(f"{name} is {found}, not a series: numbers of (steps,) or (steps, channels)")
+    values = array.reshape(len(array), *array.shape[1:] or (1,))
+    if not values.size or np.isnan(values).all():
+        raise DataError(f"{name} has no values; leave it out")
+    with np.errstate(over="ignore"):
+        infinite = np.isinf(values.astype(np.float32)).any(axis=1)
+    if infinite.any():
+        step = int(infinite.argmax()) + 1
+        raise DataError(f"{name} has an infinite value in step {step}; correct it, or write NaN if it is missing")
+    return values
 
 
 def own_scale(values: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from sliceformer_lab.data.input_files import read_files
 from sliceformer_lab.data.own_data import ClassFolders, OwnFolder
 from sliceformer_lab.data.parallel import in_order, paced
 from sliceformer_lab.data.series.base import SeriesData
+from sliceformer_lab.data.series.coding import as_series
 from sliceformer_lab.data.series.series_tables import Series
 from sliceformer_lab.data.series.sound import HOP_S, INTEGERS, WINDOW_S, full_scale, log_mel, read_sound, resampled
 from sliceformer_lab.data.spec import Choice, Content, NewInput
@@ -167,16 +168,5 @@ def read_file(path: Path, form: SoundForm | None) -> np.ndarray:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{path} cannot be read as .npy ({error}); replace or delete it") from error
-    if not isinstance(array, np.ndarray) or array.ndim not in (1, 2) or array.dtype.kind not in "fiub":
-        shape = getattr(array, "shape", "?")
-        raise DataError(
-            f"{path} has the shape {shape} of {getattr(array, 'dtype', '?')}, expected numbers of "
-            "(steps,) or (steps, channels)"
-        )
-    values = array.reshape(len(array), *array.shape[1:] or (1,))
-    if not values.size or np.isnan(values).all():
-        raise DataError(f"{path} has no values; replace or delete it")
-    if np.isinf(values).any():
-        step = int(np.isinf(values).any(axis=1).argmax()) + 1
-        raise DataError(f"{path} has an infinite value in step {step}; correct it, or write NaN if it is missing")
+    values = as_series(array, str(path))
     return values if form is None else array
