@@ -30,7 +30,6 @@ def draw_map(found: Map, path: Path, groups: Mapping[str, Sequence[str]] | None 
     is_low = len(options.attentions) >= MIN_LOW_ROWS
     rows, titles = _compute_heights(groups or {"": options.attentions})
     last = rows[CHANCE]
-    last = rows[CHANCE]
     width, height = max(6.0, 2.6 + 1.0 * len(options.probes)), 1.6 + (0.3 if is_low else 0.55) * (last + 0.8)
 
     def draw(axes: Axes) -> None:
