@@ -41,20 +41,3 @@ def find_rounding(parts: Sequence[np.ndarray], names: Sequence[str] = (), kind: 
         f"{names[column] if names else f'{kind} {column + 1}'} has values from {low[column]:.10g} to "
         f"{high[column]:.10g}, which differ too little for 32 bits; subtract an offset from all its values"
     )
-
-
-def find_cloud_fault(points: np.ndarray) -> str | None:
-    """What is wrong with coordinates (P, 3 or more) at one place or that float32 would round visibly; None: nothing.
-
-    So it is with metres from the origin of a map: at 5,000,000 neighbouring numbers are half a metre apart.
-    """
-    xyz = points[:, :3].astype(np.float64)
-    extent, error = np.ptp(xyz, axis=0).max(), np.abs(xyz.astype(np.float32) - xyz).max()
-    if not extent:
-        return "has all its points at one place, so it has no shape; correct or delete it"
-    if error <= MAX_ROUNDING * extent:
-        return None
-    return (
-        f"has coordinates up to {np.abs(xyz).max():,.0f} in a cloud of the size {extent:.3g}, too far from 0 for "
-        "32 bits; subtract an offset from all clouds"
-    )

@@ -88,21 +88,22 @@ def test_colours_are_no_normals(tmp_path: Path) -> None:
         task_modules.ready("point_folder", tmp_path, num_points=16, normals=True)
 
 
-def test_a_new_cloud_too_far_from_0_for_its_size_is_refused(tmp_path: Path) -> None:
+def test_a_new_cloud_is_refused_for_what_a_file_is_refused_for(tmp_path: Path) -> None:
     official_points.modelnet40(tmp_path)
     data = task_modules.ready("modelnet40", tmp_path, num_points=16)
     cloud = np.random.default_rng(0).uniform(-1, 1, (40, 3))
     near, far = data.encode_one(cloud), data.encode_one(cloud + 100)
     torch.testing.assert_close(far - far.mean(dim=0), near - near.mean(dim=0), atol=1e-4, rtol=0)
-    with pytest.raises(DataError, match=r"the cloud has coordinates up to 5,000,001 in a cloud of the size 1\.9"):
-        data.encode_one(cloud + 5e6)
-
-
-def test_a_new_cloud_of_equal_points_is_refused(tmp_path: Path) -> None:
-    official_points.modelnet40(tmp_path)
-    data = task_modules.ready("modelnet40", tmp_path, num_points=16)
-    with pytest.raises(DataError, match="the cloud has all its points at one place"):
-        data.encode_one(np.ones((40, 3)))
+    for wrong, message in (
+        (cloud + 5e6, r"the cloud has coordinates up to 5,000,001 in a cloud of the size 1\.9"),
+        (np.ones((40, 3)), "the cloud has all its points at one place"),
+        (np.concatenate([cloud, [[0, 1e30, 0]]]), r"has the number 1e\+30 in point 41, expected up to 1e\+18"),
+        (cloud.astype(str), r"the cloud is <U32 \(40, 3\), expected rows of x y z"),
+        (cloud[:0], r"the cloud is float64 \(0, 3\), expected rows of x y z"),
+        ("a text", "the cloud is str, expected an array with rows of x y z"),
+    ):
+        with pytest.raises(DataError, match=message):
+            data.encode_one(wrong)
 
 
 @pytest.mark.parametrize("augment", ["rotate", "rotate_jitter", "scale_shift"])
@@ -175,7 +176,8 @@ def test_a_new_cloud_with_too_few_points_gets_the_tokens_of_evaluation(tmp_path:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", "1,2,3\n1,nan,3\n", "contains NaN or infinity in point 2"),
+        ("a.txt", "1,2,3\n1,nan,3\n", "has the number nan in point 2"),
+        ("a.txt", "0,0,0\n1,2,3\n1e30,0,0\n", r"has the number 1e\+30 in point 3, expected up to 1e\+18; correct it"),
         ("a.txt", "1,2\n3,4\n", "expected rows of x y z"),
         ("a.txt", "", "cannot be read as a point cloud"),
         ("a.txt", "1,2,3\n1,two\n", "cannot be read as a point cloud"),

@@ -21,8 +21,7 @@ from sliceformer_lab.data.cached_data import CachedData, StoredSplit
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.parallel import in_order, paced
-from sliceformer_lab.data.points.clouds import Order, choose_points, curve_order, read_cloud
-from sliceformer_lab.data.rounding import find_cloud_fault
+from sliceformer_lab.data.points.clouds import Order, as_cloud, choose_points, curve_order, read_cloud
 from sliceformer_lab.data.spec import Choice, Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_by_class
 from sliceformer_lab.data.strings import UNKNOWN, Places, Strings
@@ -204,13 +203,8 @@ class PointData(CachedData):
 
     def encode_one(self, content: Content) -> Tensor:
         """The subsampled points (N, 3 or 6) of a cloud."""
-        if not isinstance(content, np.ndarray) or content.ndim != 2 or content.shape[1] not in (3, 6):
-            raise DataError("it is not a cloud: an array with rows of x y z, or x y z nx ny nz")
-        if not len(content) or not np.isfinite(content).all():
-            raise DataError("the cloud has no points" if not len(content) else "the cloud contains NaN or infinity")
-        if fault := find_cloud_fault(content):
-            raise DataError(f"the cloud {fault}")
-        return torch.from_numpy(self._features(choose_points(content.astype(np.float32), self.cloud_size)[0][None])[0])
+        points, _ = choose_points(as_cloud(content, "the cloud"), self.cloud_size)
+        return torch.from_numpy(self._features(points[None])[0])
 
     def collate(self, encoded: Sequence[Any]) -> Batch:
         return Batch.unlabelled(self.options.features(torch.stack(list(encoded)), training=False)[0])

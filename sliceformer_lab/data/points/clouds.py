@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sliceformer_lab.data.rounding import find_cloud_fault
+from sliceformer_lab.data.rounding import MAX_ROUNDING
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.order import along_curve
 
 ENDINGS = {".txt", ".pts", ".xyz", ".csv", ".npy", ".off", ".ply"}
 MAX_COLUMNS = 12  # numbers of a point in clouds of as few points: coordinates, normal, colour and some more
+MAX_COORDINATE = 1e18  # its square is a float32, which the size of a cloud needs
 SURFACE_POINTS = 10_000  # sampled from a mesh, as in ModelNet40
 Order = Literal["none", "morton", "hilbert"]
 _BITS_PER_COORDINATE = 10  # per coordinate on a space-filling curve
@@ -31,18 +32,39 @@ def read_cloud(path: Path) -> np.ndarray:
         points = _read_cloud(path)
     except (OSError, ValueError, IndexError, KeyError, TypeError) as error:
         raise DataError(f"{path} cannot be read as a point cloud ({error}); replace or delete it") from error
-    if points.ndim != 2 or points.shape[1] < 3 or not len(points):
-        raise DataError(f"{path} has the shape {points.shape}, expected rows of x y z or x y z nx ny nz")
-    if len(points) <= MAX_COLUMNS < points.shape[1]:
+    return as_cloud(points, str(path))
+
+
+def as_cloud(array: object, name: str) -> np.ndarray:
+    """The points (P, 3 or 6), float32, in an array with a row for each; columns after the normals are left out.
+
+    Raises DataError, which calls it `name`, for anything else, and for coordinates that float32 would round visibly:
+    for metres from the origin of a map, at 5,000,000 neighbouring numbers are half a metre apart.
+    """
+    if not isinstance(array, np.ndarray):
+        raise DataError(f"{name} is {type(array).__name__}, expected an array with rows of x y z or x y z nx ny nz")
+    if array.ndim != 2 or array.shape[1] < 3 or not len(array) or array.dtype.kind not in "fiu":
+        raise DataError(f"{name} is {array.dtype} {array.shape}, expected rows of x y z or x y z nx ny nz")
+    if len(array) <= MAX_COLUMNS < array.shape[1]:
         raise DataError(
-            f"{path} has {len(points)} rows of {points.shape[1]:,} numbers, but a row is a point; transpose it"
+            f"{name} has {len(array)} rows of {array.shape[1]:,} numbers, but a row is a point; transpose it"
         )
-    points = points[:, : 6 if points.shape[1] >= 6 else 3]
-    if not np.isfinite(points).all():
-        row = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
-        raise DataError(f"{path} contains NaN or infinity in point {row + 1}; correct or delete the file")
-    if fault := find_cloud_fault(points):
-        raise DataError(f"{path} {fault}")
+    points = array[:, : 6 if array.shape[1] >= 6 else 3].astype(np.float64)
+    if (bad := ~(np.abs(points) <= MAX_COORDINATE)).any():
+        row, column = np.argwhere(bad)[0]
+        raise DataError(
+            f"{name} has the number {points[row, column]:g} in point {row + 1}, expected up to {MAX_COORDINATE:g}; "
+            "correct it or leave the point out"
+        )
+    xyz = points[:, :3]
+    extent, error = np.ptp(xyz, axis=0).max(), np.abs(xyz.astype(np.float32) - xyz).max()
+    if not extent:
+        raise DataError(f"{name} has all its points at one place, so it has no shape; correct or delete it")
+    if error > MAX_ROUNDING * extent:
+        raise DataError(
+            f"{name} has coordinates up to {np.abs(xyz).max():,.0f} in a cloud of the size {extent:.3g}, too far from "
+            "0 for 32 bits; subtract an offset from all clouds"
+        )
     return points.astype(np.float32)
 
 
