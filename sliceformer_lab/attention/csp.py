@@ -32,7 +32,10 @@ class CSP(PermutationAttention):
 
     complexity = "N C log G"
     source = "CSP, section 3.2, equations (3)-(5)"
-    deviation = "CSP: under padding, tokens are lost and doubled, as csp_published_padding repeats; odd N fails"
+    deviation = (
+        "CSP: steps of shift=linear_window; under padding, tokens are lost and doubled, as csp_published_padding "
+        "repeats; odd N fails"
+    )
     steps: Tensor | None  # (C,) int64
     directions: Tensor | None  # (K, C) bool, True where a window is sorted downwards
 
