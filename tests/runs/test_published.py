@@ -66,6 +66,21 @@ def test_known_protocols_belong_to_published_tasks() -> None:
     assert all((recipe.epochs is None) != (recipe.steps is None) for recipe in protocols().values())
 
 
+@pytest.mark.parametrize(
+    ("task", "num_train", "length"), [("lra_listops", 96_000, 2000), ("lra_retrieval", 147_086, 4000)]
+)
+def test_sinkformer_s_published_sequences_are_shorter_than_those_of_the_other_rows(
+    task: str, num_train: int, length: int
+) -> None:
+    row = {"paper": "sliceformer", "table": "table2", "task": task, "metric": "test/accuracy"}
+    selection = protocols()[f"sliceformer/table2/{task}"].selection
+    protocol = {"official": True, "num_train": num_train, "selection": selection, "steps": 5000}
+    summary = {"task": task, "protocol": protocol | {"sequence_length": length + 1}}  # with a CLS token
+    assert find_obstacles(summary, find_published(row | {"attention": "mha"})) == []
+    reasons = find_obstacles(summary, find_published(row | {"attention": "sinkformer"}))
+    assert reasons == [f"sequences of {length + 1} tokens, the paper 1000"]
+
+
 LRA_IMAGE = {"paper": "sliceformer", "table": "table2", "task": "lra_image", "metric": "test/accuracy"}
 
 
