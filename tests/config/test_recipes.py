@@ -43,6 +43,7 @@ OWN_PEPTIDES = [  # attentions that GraphGPS's setting does not have
     for task in ("peptides_func", "peptides_struct")
     for a in ("csp", "samsa")
 ]
+ARENA = ("listops", "text", "retrieval", "image", "pathfinder")
 REPEATABLE = Path(__file__).with_name("repeatable_cells.csv")  # that version 56d17eb had a command for
 ROUNDING = 0.006  # the papers print two decimals of a million
 
@@ -209,6 +210,14 @@ def test_every_recipe_says_where_its_numbers_come_from() -> None:
 def test_an_attention_takes_its_own_value_its_family_s_or_the_default(words: str, expected: dict[str, Any]) -> None:
     encoder = compose_job(words.split())["encoder"]
     assert {key: encoder[key] for key in expected} == expected
+
+
+def test_sinkhorn_has_a_head_of_its_own_only_where_its_published_code_has_one() -> None:
+    tasks = {task: composed(f"recipe=sliceformer/table2_lra_{task} attention=sinkhorn")["task"] for task in ARENA}
+    assert {task: (found["pool"], found["head"]) for task, found in tasks.items()} == {
+        **dict.fromkeys(ARENA, ("mean", "linear")),
+        "retrieval": ("cls", "mlp"),  # its two-tower model has the head of the other rows
+    }
 
 
 def test_an_option_without_a_value_for_the_attention_stays_as_its_yaml_says_or_is_left_out() -> None:
