@@ -19,6 +19,7 @@ from sliceformer_lab.__main__ import main
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import CONF_DIR, compose_job, option_names, written_option
+from sliceformer_lab.encoder.block import Block
 from sliceformer_lab.runs import papers as published
 from sliceformer_lab.runs.papers import PublishedCell, published_results, recipe_rows, repeated_cell
 from sliceformer_lab.tasks.image import ImageClassification
@@ -218,6 +219,15 @@ def test_sinkhorn_has_a_head_of_its_own_only_where_its_published_code_has_one() 
         **dict.fromkeys(ARENA, ("mean", "linear")),
         "retrieval": ("cls", "mlp"),  # its two-tower model has the head of the other rows
     }
+
+
+def test_luna_s_mlp_has_the_activation_of_its_published_code() -> None:
+    for task in ARENA:
+        config = composed(f"recipe=samsa/table2_lra_{task}_luna attention=luna")
+        with torch.device("meta"):
+            model = build_task(config, build_data(config).spec)
+        kinds = {type(layer.mlp.act) for layer in model.modules() if isinstance(layer, Block)}
+        assert kinds == {torch.nn.GELU}, task
 
 
 def test_an_option_without_a_value_for_the_attention_stays_as_its_yaml_says_or_is_left_out() -> None:
