@@ -59,10 +59,14 @@ class Task(TaskModule):
         """The loss in validation and test: the training loss without its regularisation."""
         return self.loss(output, target)
 
+    def counted_parts(self, batch: Batch) -> Tensor:
+        """The parts of a batch that its loss is the mean over: bool of any shape."""
+        return batch.known
+
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """One training batch -> its loss."""
         loss = self.loss(self(batch), batch.target)
-        self.train_loss.update(loss.detach(), batch.known)
+        self.train_loss.update(loss.detach(), self.counted_parts(batch))
         if not self._logs_train_loss:  # once an epoch: Lightning computes the metric when it needs it
             self.log("train/loss", self.train_loss, on_step=False, on_epoch=True)
         if not self._logs_train_loss or self._step_is_logged():
@@ -139,7 +143,7 @@ class Task(TaskModule):
         validating = split == "val"
         metrics, mean_loss = (self.val_metrics, self.val_loss) if validating else (self.test_metrics, self.test_loss)
         metrics.update(kept.float() if kept.is_floating_point() else kept.long(), batch.target)
-        mean_loss.update(self.evaluation_loss(output, batch.target), batch.known)
+        mean_loss.update(self.evaluation_loss(output, batch.target), self.counted_parts(batch))
         values = {f"{prefix}/{name}": metric for name, metric in (*metrics.items(), ("loss", mean_loss))}
         self.log_dict(values, on_epoch=True, logger=not keep, batch_size=len(batch), add_dataloader_idx=False)
         if keep:

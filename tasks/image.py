@@ -22,15 +22,6 @@ if TYPE_CHECKING:
 AUTO_PATCHES_PER_SIDE = 8  # patches per side that patch_size=null aims at
 
 
-class MixedBatch(Batch):
-    """Images of Mixup or CutMix. The shares of all classes in an image are one target, so a loss counts it once."""
-
-    @property
-    def known(self) -> Tensor:
-        """Every image has its target: (B,)."""
-        return torch.ones_like(self.ids, dtype=torch.bool)
-
-
 class ImageClassification(PatchTask, TargetTask):
     """A vision transformer of any attention. Batches of images (B, c, H, W) -> logits (B, classes).
 
@@ -82,9 +73,13 @@ class ImageClassification(PatchTask, TargetTask):
         pooled = self.encoder.pooled(self.pool, tokens)
         return self.in_own_unit(self.head(self.norm(pooled)))
 
+    def counted_parts(self, batch: Batch) -> Tensor:
+        """Images with a class: the shares of all classes in a mixed one are one target. Else the known targets."""
+        return torch.ones_like(batch.ids, dtype=torch.bool) if self.data_spec.targets == "class" else batch.known
+
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """One batch, with Mixup or CutMix if the recipe has them; they pair samples, so odd batches are not mixed."""
         if self.mix is not None and len(batch) % 2 == 0:
             inputs, target = self.mix(batch.inputs, batch.target)
-            batch = MixedBatch(inputs, target, batch.ids)
+            batch = Batch(inputs, target, batch.ids)
         return super().training_step(batch, batch_idx)

@@ -86,6 +86,10 @@ class MaskedBalls(Pretraining):
         """The mean Chamfer distance of the hidden balls; zero if none is hidden."""
         return chamfer(output, target).mean() if len(output) else output.sum() * 0.0
 
+    def counted_parts(self, batch: Batch) -> Tensor:
+        """The hidden balls, however many points they have: (B, NUM_BALLS)."""
+        return members_of(batch.target).any(dim=2)
+
     def chance(self, targets: Tensor) -> float:
         """The distance of the centre alone."""
         metric = MeanChamfer(of_centre=True)

@@ -121,6 +121,16 @@ def test_a_batch_without_hidden_balls_has_no_loss() -> None:
     assert found.shape == (0, 4, 3) and model.loss(found, hidden.target) == 0
 
 
+def test_the_loss_of_several_batches_is_the_mean_over_balls_as_the_distance_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Balls have different numbers of points, so the mean over points would be another."""
+    model = module()
+    monkeypatch.setattr(model, "log_dict", lambda *args, **options: None)
+    for size in (1, 3, 4):
+        model._score(clouds(size), "val", "val", keep=False)
+    found = model.val_metrics.compute()["chamfer"]
+    assert float(model.val_loss.compute()) == pytest.approx(float(found), rel=1e-6)
+
+
 def test_shuffling_points_is_refused() -> None:
     with pytest.raises(ConfigError, match="the points of a cloud have no order to lose"):
         module(shuffle_tokens=True)
