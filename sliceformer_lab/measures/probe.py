@@ -27,7 +27,8 @@ from sliceformer_lab.measures.spectrum import (
 def measure(x: Tensor) -> dict[str, Tensor]:
     """All measures of matrices (S, N, C) in all forms: name -> (S, F), the spectrum (S, F, min(N, C)).
 
-    The spectrum is s_i / s_1 of the form itself. The residual is the (1,inf)-norm of a form minus its mean token,
+    The spectrum is s_i / s_1 of the form itself. The 0 that a removal always leaves at its end is NaN: in a mean over
+    samples of other lengths it would be a step. The residual is the (1,inf)-norm of a form minus its mean token,
     divided by the norm of the raw X: the share of X that is neither `1 x^T` nor, with the profile removed, `q a^T`.
     All values are NaN if X is not finite.
     """
@@ -38,8 +39,10 @@ def measure(x: Tensor) -> dict[str, Tensor]:
     rest = pad(values[:, :1, 1:], (0, 1))  # the profile is the largest value
     values = torch.cat([values, rest.where(forms[:, 2:].flatten(2).any(-1, keepdim=True), 0.0)], dim=1)
     scale = norm_1_inf(x).clamp_min(torch.finfo(torch.float64).tiny)
+    spectrum = normalised(values)
+    spectrum[:, 1 if x.shape[1] <= x.shape[2] else 2 :, -1] = torch.nan
     return {
-        "spectrum": normalised(values),
+        "spectrum": spectrum,
         "stable_rank": stable_rank(values),
         "effective_rank": effective_rank(values),
         "residual": norm_1_inf(forms - centre_of(forms)) / scale[:, None],

@@ -154,7 +154,8 @@ def test_record_covers_start_every_second_epoch_and_the_end(trained: tuple[Path,
     for name in MEASURES:
         shape = (3, DEPTH, len(PLACES), len(FORMS)) + ((TOKENS - 1,) if name == "spectrum" else ())
         assert record.mean[name].shape == record.std[name].shape == shape
-        assert np.isfinite(record.mean[name]).all()
+        known = np.isfinite(record.mean[name])
+        assert known[..., :-1].all() if name == "spectrum" else known.all()  # a removal leaves a 0 at the end
     assert not np.allclose(record.at("cosine", "stream", "raw", moment=0), record.at("cosine", "stream", "raw"))
 
 

@@ -81,7 +81,8 @@ def test_spectrum_finds_at_init_and_at_the_end_what_the_callback_saw_during_the_
         for place, form, name in ((p, f, n) for p in PLACES for f in FORMS for n in MEASURES):
             for layer, seen in enumerate(record.at(name, place, form, moment=moment)):
                 ours = values.loc[(checkpoint, layer + 1, place, form, name)]
-                np.testing.assert_allclose(ours["mean"], np.atleast_1d(seen), rtol=1e-6, atol=1e-9)
+                known = np.atleast_1d(seen)[np.isfinite(np.atleast_1d(seen))]
+                np.testing.assert_allclose(ours["mean"], known, rtol=1e-6, atol=1e-9)
     assert table["samples"].unique().tolist() == [SAMPLES]
 
 
@@ -125,7 +126,7 @@ def test_long_samples_come_a_few_at_a_time(study: Study, monkeypatch: pytest.Mon
     whole = spectrum.measured(group, opened)
     monkeypatch.setattr("sliceformer_lab.commands.inspect.models.MAX_TOKEN_PAIRS", 2 * 17**2)
     assert len(group.batches(source, opened.model, SAMPLES)) == 3
-    torch.testing.assert_close(spectrum.measured(group, opened), whole, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(spectrum.measured(group, opened), whole, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
 def test_best_weights_are_the_runs_and_opening_a_model_leaves_the_generators_alone(runs: Path, study: Study) -> None:

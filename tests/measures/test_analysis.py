@@ -78,11 +78,20 @@ def test_samples_of_different_lengths_are_measured_one_by_one() -> None:
     found = measure_samples(x, lengths, num_prefix=1)
     alone = measure(x[1:2, 1:4])
     for name, values in alone.items():
-        torch.testing.assert_close(found[name][1, ..., : values.shape[-1]], values[0])
+        torch.testing.assert_close(found[name][1, ..., : values.shape[-1]], values[0], equal_nan=True)
     assert found["spectrum"].shape == (4, len(FORMS), 6)
     assert found["spectrum"][1, :, 3:].isnan().all()
     assert found["stable_rank"][2].isnan().all()  # a sample of nothing but CLS
     assert found["cosine"][3].isnan().all()  # one token has no other
+
+
+@pytest.mark.parametrize(("tokens", "channels", "counts"), [(5, 8, (5, 4, 4)), (8, 8, (8, 7, 7)), (8, 5, (5, 5, 4))])
+def test_a_spectrum_has_no_zero_that_a_removal_always_leaves(
+    tokens: int, channels: int, counts: tuple[int, ...]
+) -> None:
+    spectrum = measure(torch.randn(2, tokens, channels))["spectrum"]
+    assert spectrum.isfinite().sum(2).tolist() == [list(counts)] * 2
+    assert spectrum.nan_to_num(1.0).min() > 1e-6
 
 
 def test_a_singular_value_that_few_samples_have_has_no_mean() -> None:

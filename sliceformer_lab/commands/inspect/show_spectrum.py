@@ -51,6 +51,8 @@ class ShowSpectrum(Analysis):
             for layer, p, f in np.ndindex(found[0].shape[:3]):
                 values = (np.atleast_1d(each[layer, p, f]) for each in found)
                 for index, (value, spread, count) in enumerate(zip(*values, strict=True)):
+                    if name == "spectrum" and not count:
+                        continue  # a value that no sample can have
                     yield {
                         "layer": layer + 1,
                         "place": PLACES[p],
