@@ -56,8 +56,9 @@ lint: $(STAMP) ## ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(STAMP) build/types ## mypy --strict
+types: $(STAMP) build/types ## mypy --strict, of the package and of our studies
 	$(BIN)/mypy
+	$(BIN)/mypy studies
 
 .PHONY: build/types
 build/types: # the package as it is installed: links, because mypy and mkdocstrings do not read package_dir

@@ -82,7 +82,7 @@ def separated_rows(found: Found) -> list[str]:
     for axis in found["axes"].values():
         known = estimates(axis)
         for name, p in zip(known, holm([one.p() for one in known.values()]), strict=True):
-            signs.setdefault(name, set()).add(math.copysign(1, known[name].mean) if p < 0.05 else 0.0)
+            signs.setdefault(name, set()).add(math.copysign(1, known[name].mean) if p is not None and p < 0.05 else 0.0)
     return [name for name, seen in signs.items() if seen in ({1.0}, {-1.0})]
 
 

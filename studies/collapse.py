@@ -169,7 +169,7 @@ class Collapse:
         """Tokens as points in one fixed plane; lower rows are deeper layers."""
         depths = sorted({0, 1, 2, self.layers // 2, self.layers} & set(range(self.layers + 1)))
         plane = torch.linalg.qr(white_tokens(self.tokens, 2, torch.Generator().manual_seed(self.seed))).Q
-        points = {}
+        points: dict[tuple[str, int], tuple[Any, float]] = {}
         for name in PICTURED:
             deep = [tokens[0] @ plane for tokens in self.deep(name, self.seed, skip=False)]
             limit = float(deep[0].abs().max()) * 1.25
@@ -218,7 +218,7 @@ def _draw_points(axes: Axes, points: Mapping[tuple[str, int], tuple[Any, float]]
     places, limit = points[name, depth]
     axes.axhline(0, color="0.85", linewidth=0.7, zorder=0)
     axes.axvline(0, color="0.85", linewidth=0.7, zorder=0)
-    axes.scatter(*places.T, c=np.arange(len(places)), cmap=GRADIENT, s=10)
+    axes.scatter(places[:, 0], places[:, 1], c=np.arange(len(places)), cmap=GRADIENT, s=10)
     axes.set(xlim=(-limit, limit), ylim=(-limit, limit), xticks=[], yticks=[], aspect="equal")
     axes.set(ylabel="before" if depth == 0 else f"after {depth} layer{'s' if depth > 1 else ''}")
     if depth == 0:

@@ -42,8 +42,9 @@ def draw() -> None:
     def draw_accuracies(axes: Axes) -> None:
         for place, (name, (_, look)) in enumerate(LOOKS.items()):
             accuracies = [100 * run["metrics"]["test/accuracy"] for run in scores if run["attention"] == name]
-            interval = estimate_over_seeds(accuracies).interval()
-            axes.plot([interval.low, interval.high], [place, place], color=look.colour)
+            if (estimate := estimate_over_seeds(accuracies)) is not None:  # of two seeds or more
+                interval = estimate.interval()
+                axes.plot([interval.low, interval.high], [place, place], color=look.colour)
             axes.plot(np.mean(accuracies), place, color=look.colour, marker=look.marker, markersize=6)
         axes.set(xlim=(93.6, 100), ylim=(len(LOOKS) - 0.5, -0.5), yticks=[], title="Test accuracy, %")
 

@@ -166,8 +166,8 @@ def table(results: Results) -> str:
             cells = [_difference(outcome, one), format_p(outcome.holm_p), str(outcome.verdict)]
         parameters = next(line["parameters"] for line in results.lines if line["row"] == row)
         rows.append([f"`{row}`", score, *cells, f"{parameters:,}"])
-    for name, score in reference_scores(results).items():
-        rows.append([f"{name}, without a network", in_unit(score, metric), "", "", "", ""])
+    for name, reached in reference_scores(results).items():
+        rows.append([f"{name}, without a network", in_unit(reached, metric), "", "", "", ""])
     less = f"`{one.subject}` less this row"
     return markdown_table(["", metric.replace("val/", "test "), less, "Holm p", "verdict", "parameters"], *rows)
 
@@ -176,8 +176,8 @@ def reference_scores(results: Results) -> dict[str, float]:
     """Test scores of models without a network: the experiment's own, and those that its runs fitted."""
     name = results.experiment.metric.replace("val/", "test/")
     found = {one["name"]: one["test"] for one in results.references}
-    fitted = next((line["references"] for line in results.lines if line.get("references")), [])  # of one run
-    return found | {row["name"]: row["metrics"][name] for row in fitted if name in (row.get("metrics") or {})}
+    of_one_run: list[dict[str, Any]] = next((one["references"] for one in results.lines if one.get("references")), [])
+    return found | {row["name"]: row["metrics"][name] for row in of_one_run if name in (row.get("metrics") or {})}
 
 
 def sentence(results: Results) -> str:

@@ -199,7 +199,8 @@ def main(folder: Path, words: list[str]) -> None:
     data = build_data(check_config(job_config([*experiment.command, *words])))
     data.prepare_data()
     data.setup()
-    features, targets = {}, {}
+    features: dict[str, Array] = {}
+    targets: dict[str, Array] = {}
     for stage in STAGES:
         features[stage] = reference.features(data, stage)
         targets[stage] = data.splits[stage].targets_at(list(range(len(features[stage])))).numpy().squeeze()

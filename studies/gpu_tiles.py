@@ -111,12 +111,14 @@ def call_of(tiled: Tiled, batch_tokens: int, device: str = "cuda") -> Callable[[
     }
 
     def call() -> Tensor:
-        own = kernels.copy_tile, kernels.pair_tile, kernels.sort_tile
-        kernels.copy_tile = kernels.pair_tile = kernels.sort_tile = lambda *_: tile
+        own = {name: getattr(kernels, name) for name in ("copy_tile", "pair_tile", "sort_tile")}
         try:
+            for name in own:
+                setattr(kernels, name, lambda *_: tile)
             calls[tiled.kernel]()
         finally:
-            kernels.copy_tile, kernels.pair_tile, kernels.sort_tile = own
+            for name, tile_of in own.items():
+                setattr(kernels, name, tile_of)
         return y
 
     return call

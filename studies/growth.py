@@ -149,7 +149,7 @@ def draw() -> None:
     """Write studies/figures/growth.png: attentions with queries and keys above, the others below."""
     measured = read()
     figure = Figure(figsize=(13, 12), layout="constrained")
-    rows = figure.subfigures(2, 1)
+    rows = np.asarray(figure.subfigures(2, 1), dtype=object)
     for with_keys, row in zip((True, False), rows, strict=True):
         found = {n: f for n, f in measured["attentions"].items() if _layer(n, LENGTHS[0]).needs_qk == with_keys}
         panels = row.subplots(1, 2)

@@ -44,7 +44,10 @@ def node_schema(classes: dict[str, dict[str, str]]) -> Schema:
     for of_class in options.values():
         for name, of_option in of_class.items():
             any_class.setdefault(name, []).append(of_option)
-    common = {"_target_": {"type": "string", "examples": sorted(classes)}, "defaults": {"type": "array"}}
+    common: dict[str, Schema] = {
+        "_target_": {"type": "string", "examples": sorted(classes)},
+        "defaults": {"type": "array"},
+    }
     alternatives = {name: {"anyOf": found} for name, found in any_class.items()}
     rules = [
         {"if": _names(target), "then": _closed({**common, **of_class})} for target, of_class in sorted(options.items())
@@ -83,7 +86,7 @@ def option_schemas(target: str, comments: dict[str, str]) -> dict[str, Schema]:
     return options
 
 
-def _type_schema(hint: object) -> Schema:
+def _type_schema(hint: Any) -> Schema:
     """The schema of a type; that of a library's own class allows everything, as no file can write its values."""
     try:
         return TypeAdapter(hint).json_schema()

@@ -183,8 +183,8 @@ def correlations() -> str:
         for probe in PROBES:
             names = [name for name in accuracies if scores.get((name, probe)) is not None]
             ranks = [
-                stats.rankdata([values[key] for key in keys])
-                for values, keys in ((scores, [(name, probe) for name in names]), (accuracies, names))
+                stats.rankdata([scores[name, probe] for name in names]),
+                stats.rankdata([accuracies[name] for name in names]),
             ]
             rho = float(np.corrcoef(*ranks)[0, 1])
             orders = np.stack([random.permutation(ranks[1]) for _ in range(ORDERS)])
@@ -213,7 +213,7 @@ def _map(rows: tuple[str, ...]) -> Map:
     options = MapOptions(attentions=rows, probes=PROBES, folder="")
     found = {(cell["row"], cell["probe"]): cell for cell in read()}
     floors = {cell["probe"]: Floors(cell["chance"], cell["bag_level"]) for cell in found.values() if cell["chance"]}
-    results = {
+    results: dict[tuple[str, str], Result] = {
         (name, probe): _result(name, probe, options, found.get((name, probe)), floors[probe])
         for name in rows
         for probe in PROBES

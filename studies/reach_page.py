@@ -87,7 +87,7 @@ def difference_table(runs: Iterable[Run]) -> str:
     exact = holm([sign_flip_test(values) for values in found.values()])
     student = holm([one.p() for one in known.values()])
     rows = [
-        [label, f"{one.mean:+.2f} ± {one.interval().half_width:.2f}", f"{p:.4f}", f"{flip:.4f}"]
+        [label, f"{one.mean:+.2f} ± {one.interval().half_width:.2f}", "–" if p is None else f"{p:.4f}", f"{flip:.4f}"]
         for (label, one), p, flip in zip(known.items(), student, exact, strict=True)
     ]
     header = ["`linear_coprime` less `linear_paper`", "points, ± over seeds", "Holm p, Student's", "Holm p, sign flips"]

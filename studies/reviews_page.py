@@ -56,7 +56,7 @@ def _interval(values: Sequence[float], sign: str) -> str:
     """The mean of values and half of Student's 95 % interval; `sign` + shows the sign of the mean."""
     if len(values) < 2:
         return f"{values[0]:{sign}.1f}" if values else "–"
-    half = student_half_width(np.std(values, ddof=1), len(values))
+    half = student_half_width(float(np.std(values, ddof=1)), len(values))
     return f"{np.mean(values):{sign}.1f} ± {half:.1f}"
 
 

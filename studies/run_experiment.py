@@ -151,7 +151,7 @@ def read_experiments(folder: Path) -> list[Experiment]:
     for name, own in settings.items():
         of_setting = {row: rows[row] for row in own.pop("rows", rows)}
         facts = plain | own | {"command": f"{command} {own.get('command', '')}".split()}
-        kept = {key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()}
+        kept: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in facts.items()}
         found.append(Experiment(results=folder / f"{name}.jsonl", rows=of_setting, **kept))
     return found
 
@@ -256,8 +256,8 @@ def example_scores(file: Path, split: str, metric: str) -> np.ndarray:
 def packed(scores: np.ndarray) -> dict[str, str]:
     """Scores (E,) of single examples as text: packed bits if each is right or wrong, otherwise float16."""
     if scores.dtype == bool:
-        return {"test_right": base64.b64encode(np.packbits(scores)).decode()}
-    return {"test_scores": base64.b64encode(scores.astype("<f2")).decode()}
+        return {"test_right": base64.b64encode(np.packbits(scores).tobytes()).decode()}
+    return {"test_scores": base64.b64encode(scores.astype("<f2").tobytes()).decode()}
 
 
 def unpacked(line: Mapping[str, Any], count: int) -> np.ndarray:

@@ -76,14 +76,14 @@ class EncoderTraining:
 
     def __init__(self, case: Case, attention: str, words: tuple[str, ...]) -> None:
         torch.manual_seed(0)
-        nodes = (load_option(group, name) for group, name in (("encoder", "vit_paper"), ("block", "vit")))
-        self._model = build_encoder(*nodes, load_option("attention", attention), case.tokens).train()
+        encoder, block = load_option("encoder", "vit_paper"), load_option("block", "vit")
+        self._model = build_encoder(encoder, block, load_option("attention", attention), case.tokens).train()
         self._tokens = torch.randn(case.batch, case.tokens, 512)
         self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=1e-4, fused=True)
         self._bf16, self._max_plain_keys = "bf16" in words, 0 if "torch" in words else softmax.MAX_PLAIN_KEYS
         for module in self._model.modules() if "torch" in words else ():
             if isinstance(module, Dropout):
-                module.__class__ = nn.Dropout
+                module.__class__ = nn.Dropout  # type: ignore[assignment]  # the same layer with torch's forward
 
     def step(self) -> None:
         """Train for one step."""

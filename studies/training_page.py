@@ -80,7 +80,7 @@ def _find(rows: Sequence[Row], method: str, way: str) -> Row:
 
 def _ratio(row: Row, other: Row, rounds: str = "rounds") -> float:
     """The median over rounds of the ratio within a round."""
-    return median(mine / theirs for mine, theirs in zip(row[rounds], other[rounds], strict=True))
+    return float(median(mine / theirs for mine, theirs in zip(row[rounds], other[rounds], strict=True)))
 
 
 def _list(values: Sequence[object]) -> str:

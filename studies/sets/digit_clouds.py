@@ -22,7 +22,7 @@ def cloud_of(picture: np.ndarray, seed: tuple[int, int]) -> np.ndarray:
     """The points of a picture (28, 28), as x, y in pixels and z = 0: (96, 3) float32."""
     rng = np.random.default_rng(seed)
     ink = picture.ravel().astype(np.float64)
-    pixels = rng.choice(ink.size, NUM_POINTS, replace=np.count_nonzero(ink) < NUM_POINTS, p=ink / ink.sum())
+    pixels = rng.choice(ink.size, NUM_POINTS, replace=bool(np.count_nonzero(ink) < NUM_POINTS), p=ink / ink.sum())
     rows, columns = np.divmod(pixels, picture.shape[1])
     points = np.stack([columns, -rows, np.zeros_like(rows)], axis=1).astype(np.float32)
     points[:, :2] += rng.uniform(-0.5, 0.5, (NUM_POINTS, 2)).astype(np.float32)

@@ -29,6 +29,7 @@ FOLDER = Path(__file__).resolve().parent
 PAGE = FOLDER / "README.md"
 ROWS = ("csp", "csp_shift_only", "sliceformer", "local", "mean", "random_permutation", "identity", "mha")
 RIVALS = ROWS[1:-1]  # of csp, in the family of Holm's correction
+CONTROLS = ("random_permutation", "identity")
 SETS = (*[f"top {k}" for k in range(1, 6)], *[f"bottom {k}" for k in range(1, 6)], "all")
 TASKS, THIRD = ("agnews", "SST-2"), ("newsgroups",)
 ALLOWED = 0.01  # that the score may fall, one point
@@ -70,7 +71,7 @@ def allowed_layers(lines: Lines, attention: str) -> int:
     return max((k for k, place in enumerate(places, start=1) if score(lines, place) >= floor), default=0)
 
 
-def family(lines: Lines) -> list[tuple[str, str, Estimate, float]]:
+def family(lines: Lines) -> list[tuple[str, str, Estimate, float | None]]:
     """csp less each rival in the top layers that csp allows and in all: rival, layers, difference, adjusted p."""
     sets = dict.fromkeys([f"top {min(5, max(1, allowed_layers(lines, 'csp')))}", "all"])
     pairs = [(rival, name) for name in sets for rival in RIVALS]
@@ -112,17 +113,18 @@ def _mean(lines: Lines, place: Place, key: str) -> str:
     return f"{np.mean([line[key] for line in lines[place].values()]):.3f}" if place in lines else "–"
 
 
-def family_table(found: Sequence[tuple[str, str, Estimate, float]]) -> str:
+def family_table(found: Sequence[tuple[str, str, Estimate, float | None]]) -> str:
     rows = [[f"`{rival}`", name, format_points(one), format_p(p)] for rival, name, one, p in found]
     return markdown_table(["csp less", "layers", "points", "p (Holm)"], *rows)
 
 
-def verdict(lines: Lines, found: Sequence[tuple[str, str, Estimate, float]]) -> str:
+def verdict(lines: Lines, found: Sequence[tuple[str, str, Estimate, float | None]]) -> str:
     """The finding, in sentences."""
     names = dict.fromkeys(name for _, name, _, _ in found)
-    controls = [one for one in found if one[0] in ("random_permutation", "identity")]
-    better = [f"`{rival}` ({name})" for rival, name, one, p in controls if p < LEVEL and one.mean > 0]
-    worse = [f"`{rival}` ({name})" for rival, name, one, p in found if p < LEVEL and one.mean < 0]
+    controls = [one for one in found if one[0] in CONTROLS]
+    shown = [(rival, name, one.mean) for rival, name, one, p in found if p is not None and p < LEVEL]
+    better = [f"`{rival}` ({name})" for rival, name, mean in shown if rival in CONTROLS and mean > 0]
+    worse = [f"`{rival}` ({name})" for rival, name, mean in shown if mean < 0]
     if len(better) == len(controls):
         first = "**CSP is better than a random permutation and than no mixing, at both places.**"
     elif better:

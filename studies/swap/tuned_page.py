@@ -56,8 +56,9 @@ def _difference(scores: Scores, rival: str, tasks: Sequence[str]) -> Estimate:
     return mean_estimate([estimate_crossed(scores[SUBJECT, task] - scores[rival, task]) for task in tasks])
 
 
-def _finding(less: Mapping[str, Estimate], p_values: Mapping[str, float]) -> str:
-    decided = {row: "above" if one.mean > 0 else "below" for row, one in less.items() if p_values[row] < LEVEL}
+def _finding(less: Mapping[str, Estimate], p_values: Mapping[str, float | None]) -> str:
+    shown = [row for row, p in p_values.items() if p is not None and p < LEVEL]
+    decided = {row: "above" if less[row].mean > 0 else "below" for row in shown}
     parts = [
         f"{side} {', '.join(f'`{row}`' for row in decided if decided[row] == side)}"
         for side in ("above", "below")

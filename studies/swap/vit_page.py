@@ -48,7 +48,8 @@ def vit_results() -> str:
         for attention in dict.fromkeys(attention for attention, _ in tables)
     ]
     ours = _arm_name(("csp", BEST))
-    decided = [(theirs, one.mean) for (_, theirs), one in less.items() if p_values[("csp", BEST), theirs] < LEVEL]
+    shown = [pair for pair, p in p_values.items() if p is not None and p < LEVEL]
+    decided = [(theirs, less[ours_, theirs].mean) for ours_, theirs in shown]
     sentences = [f"{'above' if mean > 0 else 'below'} {_arm_name(theirs)}" for theirs, mean in decided]
     undecided = [_arm_name(theirs) for _, theirs in less if theirs not in dict(decided)]
     finding = f"**{ours} is {', '.join(sentences) or 'decided against no other arm'}**"
