@@ -76,8 +76,8 @@ def test_sinkformer_s_published_sequences_are_shorter_than_those_of_the_other_ro
     selection = protocols()[f"sliceformer/table2/{task}"].selection
     protocol = {"official": True, "num_train": num_train, "selection": selection, "steps": 5000}
     summary = {"task": task, "protocol": protocol | {"sequence_length": length + 1}}  # with a CLS token
-    assert find_obstacles(summary, find_published(row | {"attention": "mha"})) == []
-    reasons = find_obstacles(summary, find_published(row | {"attention": "sinkformer"}))
+    assert find_obstacles(summary_of(summary), find_published(row | {"attention": "mha"})) == []
+    reasons = find_obstacles(summary_of(summary), find_published(row | {"attention": "sinkformer"}))
     assert reasons == [f"sequences of {length + 1} tokens, the paper 1000"]
 
 
@@ -162,7 +162,7 @@ def test_a_run_on_clouds_or_molecules_says_how_its_protocol_differs(
 ) -> None:
     summary = {"task": cell["task"], "protocol": {"official": True, "selection": "best_val", **run}}
     published = {"metric": "test/accuracy", "variant": "", **cell}
-    assert find_obstacles(summary | {"parameters": 47_085_377}, find_published(published)) == reasons
+    assert find_obstacles(summary_of(summary | {"parameters": 47_085_377}), find_published(published)) == reasons
 
 
 def test_a_model_of_another_size_does_not_compare() -> None:
