@@ -49,7 +49,7 @@ def vit_results() -> str:
     ]
     ours = _arm_name(("csp", BEST))
     shown = [pair for pair, p in p_values.items() if p is not None and p < LEVEL]
-    decided = [(theirs, less[ours_, theirs].mean) for ours_, theirs in shown]
+    decided = [(pair[1], less[pair].mean) for pair in shown]
     sentences = [f"{'above' if mean > 0 else 'below'} {_arm_name(theirs)}" for theirs, mean in decided]
     undecided = [_arm_name(theirs) for _, theirs in less if theirs not in dict(decided)]
     finding = f"**{ours} is {', '.join(sentences) or 'decided against no other arm'}**"
