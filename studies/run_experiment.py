@@ -196,10 +196,8 @@ def run_job(experiment: Experiment, job: Job, work: Path, machine_words: list[st
         shutil.rmtree(folder, ignore_errors=True)  # what a stopped run left
         train(work, [*words, *machine_words, f"hydra.run.dir={folder}"])
     summary = known_summary(folder)
-    if summary is None:
-        raise RunFolderError(f"{folder}: the run left no summary: {shlex.join(words)}")
-    ended = summary.status
-    if ended not in ENDED or (ended == "diverged" and job.stage == "report"):
+    ended = "failed" if summary is None else summary.status  # one that was refused leaves no summary
+    if summary is None or ended not in ENDED or (ended == "diverged" and job.stage == "report"):
         raise RunFolderError(f"{folder}: the run has status {ended}: {shlex.join(words)}")
     if other := sorted(set(words) - set(summary.command or ())):
         raise DataError(f"{folder}: a run without {' '.join(other)}; name another folder for the runs")
