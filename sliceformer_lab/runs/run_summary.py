@@ -145,7 +145,7 @@ class RunSummary(_Facts):
     metrics: dict[str, float | None] = {}
     chance: float | None = None
     bag_level: float | None = None
-    accuracy_at_length: dict[str, float] = {}
+    accuracy_at_length: dict[str, float | None] = {}
     steps_to_stop_at: int | None = None
     warnings: list[str] = []
     parameters: int | None = None

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.run_folders import write_run, write_runs
+from support.run_folders import read_summary, write_run, write_runs
 
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.write_report import write_report
 from sliceformer_lab.runs.collect import collect
-from sliceformer_lab.runs.files import write_text
+from sliceformer_lab.runs.files import write_json, write_text
 
 FAULTS: dict[str, dict[str, Any]] = {
     "seed is [1]": {"seed": [1]},
@@ -67,3 +67,11 @@ def test_each_malformed_summary_is_a_line_of_the_report(tmp_path: Path) -> None:
     for name in ("report.md", "report.html"):
         text = (tmp_path / "report" / name).read_text()
         assert all(bad in text for bad in found.unreadable)
+
+
+def test_values_that_are_not_defined_leave_a_summary_readable(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", "mha")
+    undefined = {"metrics": {"test/auc": float("nan")}, "accuracy_at_length": {"64": float("nan")}, "chance": None}
+    write_json(folder / "summary.json", read_summary(folder) | undefined)
+    (run,) = collect(tmp_path).runs
+    assert run.summary.metrics == {"test/auc": None} and run.summary.accuracy_at_length == {"64": None}

@@ -177,7 +177,7 @@ def print_summary(summary: RunSummary, folder: Path, pictures: Sequence[Path]) -
 
 def chance_warning(summary: RunSummary) -> str | None:
     """The warning for a run whose accuracy is not shown to be above chance; None for all others."""
-    if (found := _test_chance(summary)) is None or found.p < CHANCE_LEVEL:
+    if (found := _find_no_gain(summary)) is None:
         return None
     truncates = "max_len" in summary.options["data"]
     return (
@@ -194,11 +194,11 @@ class _ChanceTest(NamedTuple):
     p: float  # the probability of so many right answers at chance, by the exact binomial test
 
 
-def _test_chance(summary: RunSummary) -> _ChanceTest | None:
-    """The test of accuracy against chance.
+def _find_no_gain(summary: RunSummary) -> _ChanceTest | None:
+    """The test that does not show accuracy to be above chance; None where it does.
 
-    None where accuracy does not select epochs, for answers at single tokens, whose chance level is a result, and after
-    one batch of everything.
+    None too where accuracy does not select epochs, for answers at single tokens, whose chance level is a result, and
+    after one batch of everything.
     """
     from sliceformer_lab.measures.statistics import p_above_chance  # slow to import
 
@@ -208,7 +208,8 @@ def _test_chance(summary: RunSummary) -> _ChanceTest | None:
     size = summary.protocol.num_test if summary.protocol is not None else None
     if reached is None or summary.chance is None or size is None:
         return None
-    return _ChanceTest(summary.chance, size, p_above_chance(round(reached * size), size, summary.chance))
+    p = p_above_chance(round(reached * size), size, summary.chance)
+    return _ChanceTest(summary.chance, size, p) if p >= CHANCE_LEVEL else None
 
 
 def compare_metrics(recorded: Mapping[str, float | None], again: Mapping[str, float]) -> None:
@@ -230,9 +231,9 @@ def _list_rows(summary: RunSummary) -> list[tuple[str, str]]:
             unit = f" {summary.unit}" if summary.unit is not None and name.startswith(UNIT_METRICS) else ""
             rows.append((name, f"{format_score(value)}{unit}"))
     rows += [("reference", line) for line in _format_references(summary)]
-    rows += [(f"test, {n} tokens", f"{score:.4f}") for n, score in summary.accuracy_at_length.items()]
+    rows += [(f"test, {n} tokens", format_score(score)) for n, score in summary.accuracy_at_length.items()]
     rows += _format_floors(summary)
-    if (found := _test_chance(summary)) is not None and found.p >= CHANCE_LEVEL:
+    if (found := _find_no_gain(summary)) is not None:
         always = f"always predicting the most frequent class gives {found.chance:.4f}"
         rows.append(("chance", f"not shown to be above it: {always}"))
     return [*rows, *_format_training(summary), *_format_costs(summary)]
