@@ -72,8 +72,8 @@ class RunRecord:
         return dict(flat_options(self.summary.options))
 
     @property
-    def protocol(self) -> RunProtocol | None:
-        """What the results depend on besides the options; None for a run that did not finish."""
+    def protocol(self) -> RunProtocol:
+        """What the results depend on besides the options; not recorded by a run that did not finish."""
         return self.summary.protocol
 
     @property
@@ -84,14 +84,13 @@ class RunRecord:
 
     def size_per_train(self, split: str) -> float:
         """The number of examples of a split divided by that of training examples; 0 if they are not known."""
-        known = self.protocol or RunProtocol()
-        size = {"val": known.num_val, "test": known.num_test}[split]
-        return size / known.num_train if known.num_train and size else 0.0
+        size = {"val": self.protocol.num_val, "test": self.protocol.num_test}[split]
+        return size / self.protocol.num_train if self.protocol.num_train and size else 0.0
 
     @cached_property
     def selection(self) -> str | None:
         """The rule that selects the epoch; read from the configuration if the run did not finish."""
-        if self.protocol is not None:
+        if self.protocol.is_recorded:
             return self.protocol.selection
         try:
             known = read_config(self.folder).get("selection")
@@ -102,7 +101,7 @@ class RunRecord:
     @property
     def data(self) -> str:
         """The name of its data: as recorded, or of the user's file or folder; '' if neither is known."""
-        known = (self.protocol and self.protocol.data) or self.options.get("data.name")
+        known = self.protocol.data or self.options.get("data.name")
         path = self.options.get("data.file") or self.options.get("data.root")
         if not known and path and "data.name" in self.options:
             return name_of(str(path))

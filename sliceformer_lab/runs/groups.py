@@ -15,7 +15,6 @@ from sliceformer_lab.config.compose import option_names, preset_job
 from sliceformer_lab.errors import ConfigError, LabError
 from sliceformer_lab.runs.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit, moment
 from sliceformer_lab.runs.papers import FULL_SCALE, TRIAL_OPTIONS
-from sliceformer_lab.runs.run_summary import RunProtocol
 from sliceformer_lab.runs.score_options import COMPUTING_OPTIONS, LOADING_OPTIONS, describe_limits, flat_options
 from sliceformer_lab.runs.sources import Sources, digests_of
 
@@ -69,7 +68,7 @@ class Table:
     @property
     def has_result(self) -> bool:
         """Whether a run of it has finished."""
-        return any(run.protocol for row in self.rows for run in (*row.runs, *row.repeated))
+        return any(run.protocol.is_recorded for row in self.rows for run in (*row.runs, *row.repeated))
 
     def reference_for(self, row: Row, reference: str) -> Row | None:
         """The row of the reference attention that shares most options with `row`; `row` itself if it is one."""
@@ -134,13 +133,13 @@ def _number_titles(named: Sequence[Table]) -> Iterator[Table]:
 def _add_digest(table: Table) -> str:
     """The title with the digest of the data, for tables of data with one name."""
     runs = (run for row in table.rows for run in row.runs)
-    digest = next((run.protocol.sha256 for run in runs if run.protocol and run.protocol.sha256), None)
+    digest = next((run.protocol.sha256 for run in runs if run.protocol.sha256), None)
     return f"{table.title}, data {digest[:8]}" if digest else table.title
 
 
 def _group_key(run: RunRecord) -> str | None:
     """The facts that the runs of one table share; None for a run that stopped before it recorded its data."""
-    if run.protocol is None:
+    if not run.protocol.is_recorded:
         return None
     same = {name: getattr(run.protocol, name) for name in (*SAME_DATA, *SAME_LIMITS)}
     same |= {name: run.options.get(name) for name in TRIAL_OPTIONS}  # trials get tables of their own
@@ -313,12 +312,12 @@ def _choose_metric(runs: Iterable[RunRecord], metric: str | None) -> str:
 
 
 def _format_title(runs: Sequence[RunRecord]) -> str:
-    finished = next((run for run in runs if run.protocol), None)
+    finished = next((run for run in runs if run.protocol.is_recorded), None)
     if finished is None:
         data = f"{runs[0].data}, " if runs[0].data else ""
         return f"{runs[0].task}{at_scale(runs)}: {data}no run has finished"
-    facts = finished.protocol or RunProtocol()
-    known = [run.protocol for run in runs if run.protocol]
+    facts = finished.protocol
+    known = [run.protocol for run in runs if run.protocol.is_recorded]
     sizes = ", ".join(
         f"{size} {part}"
         for part in ("train", "val", "test")

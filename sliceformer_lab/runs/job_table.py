@@ -55,7 +55,7 @@ def _job_record(run: RunRecord, differing: Iterable[str], metrics: Iterable[str]
         **{name: summary.cost_per_sample.get(name) for name in COUNTS},
         **{name: getattr(summary, name) for name in COSTS if name not in COUNTS},
         "git_commit": summary.git_commit,
-        "data_sha256": run.protocol.sha256 if run.protocol else None,
+        "data_sha256": run.protocol.sha256,
         "test_sha256": summary.digests.get("test"),
     }
 

@@ -194,7 +194,7 @@ def compare_published(summary: RunSummary) -> str | None:
 
 def find_obstacles(summary: RunSummary, theirs: PublishedResult) -> list[str]:
     """The reasons why a run's score is not comparable with a published one; empty if it is comparable."""
-    cell, run = theirs.cell, summary.protocol or RunProtocol()
+    cell, run = theirs.cell, summary.protocol
     recipe = _find_protocol(cell)
     scale = summary.scale or FULL_SCALE
     small = [] if scale == FULL_SCALE else [f"scale={scale}: not the paper's data, lengths and steps"]

@@ -107,6 +107,11 @@ class RunProtocol(_Facts):
     limit_val_batches: Scalar = None
     score_test: bool = True
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the run has been scored; before that nothing is known."""
+        return bool(self.model_fields_set)
+
 
 class RunSummary(_Facts):
     """The content of summary.json."""
@@ -137,7 +142,7 @@ class RunSummary(_Facts):
     wall_seconds: float | None = None  # of all starts
     processor_seconds: float | None = None  # of the last start
     steps: Steps = Steps()
-    protocol: RunProtocol | None = None  # this and the facts below: of a run that has been scored
+    protocol: RunProtocol = RunProtocol()  # this and the facts below: of a run that has been scored
     data_about: str | None = None
     data_remarks: list[str] = []
     unit: str | None = None

@@ -180,7 +180,8 @@ class Comparison:
     def _pair_scores(self, result: AxisResult, other: str) -> Pairs:
         subject, sign = self.options.subject, self.goal.sign
         ours, theirs = result.scores[subject], result.scores[other]
-        prints = {run.protocol.sha256 for runs in result.runs.values() for run in runs.values() if run.protocol}
+        protocols = [run.protocol for runs in result.runs.values() for run in runs.values()]
+        prints = {protocol.sha256 for protocol in protocols if protocol.is_recorded}
         for row in self.rows:
             if row.name in (subject, other) and not result.scores[row.name]:
                 return Pairs({}, None, obstacle=row.refused.get(result.axis) or f"every run of {row.name} diverged")

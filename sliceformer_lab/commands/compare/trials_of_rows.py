@@ -101,7 +101,7 @@ def tried_seeds(folder: Path, row: ComparedRow, point: Point) -> list[int]:
 
 def data_of_runs(folder: Path, task: str) -> str | None:
     """What the runs in a folder have read, as `tuned_on` has it; None if none has finished."""
-    found = [run.protocol.sha256 for run in known_runs(folder) if run.protocol and run.protocol.sha256]
+    found = [run.protocol.sha256 for run in known_runs(folder) if run.protocol.sha256]
     return tuned_on(task, found[0]) if found else None
 
 

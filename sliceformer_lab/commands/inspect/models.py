@@ -152,7 +152,7 @@ class Group:
             changed = describe_splits([self.stage]) if self.stage in changed_splits(folder, data) else ""
         else:  # it is measured on the split of the first run
             summary = known_summary(folder)
-            known = summary.protocol.sha256 if summary is not None and summary.protocol is not None else None
+            known = None if summary is None else summary.protocol.sha256
             changed = "the data" if known not in (None, self.fingerprint["sha256"]) else ""
             if not changed and self.stage in changed_splits(folder, data):
                 self.other_splits.add(int(source.plan.data.option("split_seed")))

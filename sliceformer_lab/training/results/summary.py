@@ -22,7 +22,7 @@ from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import FORMAT, SUMMARY, known_summary
 from sliceformer_lab.runs.papers import compare_published
 from sliceformer_lab.runs.plain_text import PlainConsole, format_score
-from sliceformer_lab.runs.run_summary import RunProtocol, RunSummary
+from sliceformer_lab.runs.run_summary import RunSummary
 from sliceformer_lab.runs.score_options import changing_callbacks, describe_limits, flat_options
 from sliceformer_lab.runs.sources import code_version
 from sliceformer_lab.training.results.loggers import run_name
@@ -205,7 +205,7 @@ def _find_no_gain(summary: RunSummary) -> _ChanceTest | None:
     if summary.options["trainer"]["fast_dev_run"] or summary.answers_tokens or summary.best.metric != "val/accuracy":
         return None
     reached = next((v for name, v in summary.metrics.items() if name.startswith("test/accuracy")), None)
-    size = summary.protocol.num_test if summary.protocol is not None else None
+    size = summary.protocol.num_test
     if reached is None or summary.chance is None or size is None:
         return None
     p = p_above_chance(round(reached * size), size, summary.chance)
@@ -240,7 +240,7 @@ def _list_rows(summary: RunSummary) -> list[tuple[str, str]]:
 
 
 def _format_data(summary: RunSummary) -> str:
-    known = summary.protocol or RunProtocol()
+    known = summary.protocol
     limits = describe_limits(dict(flat_options(summary.options)))
     examples = "" if known.num_train is None else f" ({known.num_train:,} training examples{limits})"
     return f"{known.data}{examples}"
@@ -248,7 +248,7 @@ def _format_data(summary: RunSummary) -> str:
 
 def _format_training(summary: RunSummary) -> list[tuple[str, str]]:
     """The steps to a goal, and the epoch or step that was scored."""
-    rows, best, known = [], summary.best, summary.protocol or RunProtocol()
+    rows, best, known = [], summary.best, summary.protocol
     if (goal := summary.options["optim"].get("stop_at")) is not None:
         rows.append((f"steps to {goal}", str(summary.steps_to_stop_at or "not reached")))
     if best.step is not None and known.steps:

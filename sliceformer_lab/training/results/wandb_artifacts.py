@@ -26,7 +26,7 @@ def log_artifacts(run: Any, folder: Path, which: Literal["best", "all"]) -> None
     artifacts of one content for one version, whatever their metadata are.
     """
     summary = read_summary(folder)
-    data, digests = summary.protocol.data if summary.protocol else None, summary.digests
+    data, digests = summary.protocol.data, summary.digests
     metadata = {"data": data, "sha256": digests, "git_commit": summary.git_commit, **summary.metrics}
     card = f"{summary.attention} on {summary.task}, seed {summary.seed}; sliceformer_lab.load_export opens it."
     model = wandb.Artifact(f"model-{run.id}", type="model", description=card, metadata=metadata)
