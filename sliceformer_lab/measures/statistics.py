@@ -57,6 +57,7 @@ class Estimate:
     df: float
     over: str  # what was drawn at random: "seeds", "examples", "seeds and examples"
     over_seeds: Estimate | None = None  # of fewer than MIN_CROSSED_SEEDS seeds; each test must hold over them alone too
+    num_examples: int = 0  # or groups of them, if these were drawn
 
     def interval(self, level: float = LEVEL) -> Interval:
         """The interval that covers 1 - level, 95 %."""
@@ -78,8 +79,8 @@ class Estimate:
 
         Where no example differs in any seed, it is the chance of that if a share `margin` of all examples did.
         """
-        if self.variance == self.mean == 0 and "examples" in self.over:
-            return float(max(0.0, 1 - margin) ** (self.df + 1))
+        if self.variance == self.mean == 0 and self.num_examples:
+            return float(max(0.0, 1 - margin) ** self.num_examples)
         found = (float(stats.t.sf((margin - abs(one.mean)) / one.variance**0.5, one.df)) for one in self._tested)
         return max(found, default=None)
 
@@ -147,16 +148,16 @@ def estimate_crossed(scores: np.ndarray) -> Estimate:
     mean, rows, columns = table.mean(), table.mean(axis=1), table.mean(axis=0)
     of_example = seeds * columns.var(ddof=1)
     if seeds == 1:
-        return Estimate(float(mean), float(of_example / examples), examples - 1, "examples")
+        return Estimate(float(mean), float(of_example / examples), examples - 1, "examples", num_examples=examples)
     of_seed = examples * rows.var(ddof=1)
     rest = table - rows[:, None] - columns + mean
     of_rest = (rest**2).sum() / ((seeds - 1) * (examples - 1))
     variance = max(of_seed + of_example - of_rest, of_seed, of_example) / table.size
     parts = ((seeds - 1, of_seed), (examples - 1, of_example), ((seeds - 1) * (examples - 1), of_rest))
     spread = sum((square / table.size) ** 2 / df for df, square in parts)
-    df = variance**2 / spread if spread > 0 else examples - 1
+    df = variance**2 / spread if spread > 0 else 1.0  # without a spread no test uses it
     alone = estimate_over_seeds(rows) if seeds < MIN_CROSSED_SEEDS else None
-    return Estimate(float(mean), float(variance), float(df), "seeds and examples", alone)
+    return Estimate(float(mean), float(variance), float(df), "seeds and examples", alone, examples)
 
 
 def estimate_runs(values: Values, scored: Sequence[Scored | None], scale: float = 0.0) -> Estimate | None:
