@@ -60,7 +60,7 @@ class EpochLines(Callback):
         line = f"step {trainer.global_step:,}/{total:,}  {each:.2f} s/step, {left} left"
         if (peak := peak_memory(pl_module.device.type)) is not None:
             line = f"{line}, {peak / 1e9:.1f} GB"
-        PlainConsole(highlight=False, soft_wrap=True).print(line)
+        PlainConsole().print(line)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Prints the epoch's metrics and the remaining time."""
@@ -79,7 +79,7 @@ class EpochLines(Callback):
             done = trainer.current_epoch + 1
             place, pace = f"epoch {done}/{trainer.max_epochs}", f"{each * trainer.global_step / done:.1f} s/epoch"
         line = f"{place}  {shown}  {pace}, {format_clock(each * (total - trainer.global_step))} left"
-        PlainConsole(highlight=False, soft_wrap=True).print(line)
+        PlainConsole().print(line)
 
     def _seconds_per_step(self, trainer: Trainer, now: float) -> float:
         """Mean time of a step, with validation; of the first step only if there is no other."""

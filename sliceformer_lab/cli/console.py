@@ -1,23 +1,13 @@
-"""Where commands print tables and errors."""
+"""Where commands print errors and help."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from rich.console import Console
-
 from sliceformer_lab.cli.help import PROGRAM
 from sliceformer_lab.errors import Ending
-from sliceformer_lab.runs.plain_text import PlainConsole, one_line
-
-
-def table_console(width: int) -> Console:
-    """A console on stdout; `width` characters wide if stdout is no terminal."""
-    console = PlainConsole(highlight=False)
-    if not console.is_terminal:
-        console.width = width
-    return console
+from sliceformer_lab.runs.plain_text import one_line
 
 
 def print_error(error: Ending) -> int:

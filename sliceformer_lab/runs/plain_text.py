@@ -59,7 +59,10 @@ def csv_cell(value: object) -> object:
 
 
 class PlainConsole(Console):
-    """A console that prints texts as they are: brackets are no markup, control characters are visible."""
+    """Prints texts as they are: brackets are no markup, control characters are visible, and no line is wrapped."""
+
+    def __init__(self, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False, soft_wrap=True)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """The text, as rich asks for the texts of tables and of `print`."""

@@ -27,7 +27,7 @@ class JobBoard:
 
     def __init__(self, sweep: Sweep, places: int) -> None:
         self._sweep, self._places = sweep, places
-        self._console = PlainConsole(highlight=False, soft_wrap=True)
+        self._console = PlainConsole()
         self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
         self._running: dict[PlannedJob, float] = {}  # when it began
         self._took: list[float] = []  # seconds, of jobs that ran to their end here

@@ -239,7 +239,7 @@ def _prepare_data(queue: Queue, job: PlannedJob) -> bool:
 
 def _wait_for(queue: Queue, numbers: Mapping[PlannedJob, str]) -> None:
     """Prints the states of jobs whenever they change, until none of them is left in Slurm."""
-    console, shown, heard = PlainConsole(highlight=False, soft_wrap=True), "", time.monotonic()
+    console, shown, heard = PlainConsole(), "", time.monotonic()
     left = dict(numbers)
     while left:
         states = slurm_states(queue.sweep.folder)

@@ -13,7 +13,6 @@ from typing import Any
 import pandas as pd
 import torch
 
-from sliceformer_lab.cli.console import table_console
 from sliceformer_lab.commands.benchmark.benchmark_options import SUITES, BenchmarkOptions
 from sliceformer_lab.commands.benchmark.comparisons import SpeedComparison, comparisons
 from sliceformer_lab.commands.benchmark.contest import blank_rows, run_contest
@@ -23,11 +22,11 @@ from sliceformer_lab.commands.benchmark.rows import SpeedRow, set_ratios
 from sliceformer_lab.commands.benchmark.speed_tables import print_speed_tables
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.files import write_json
+from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.training.results.observers import Observer
 from sliceformer_lab.training.results.wandb_runs import send_results
 
 RESULTS = "results.json"
-WIDTH = 150  # characters of printed tables in files and pipes
 
 log = logging.getLogger(__name__)
 
@@ -44,10 +43,9 @@ def run_benchmark(options: BenchmarkOptions, folder: Path) -> list[SpeedRow]:
         rows += _measure_comparison(comparison, options)
         set_ratios(rows)
         _write_results(folder, options, facts, rows)
-    console = table_console(WIDTH)
-    print_speed_tables(console, rows)
-    console.print(describe_machine(facts), markup=False)
-    console.print(str(folder), markup=False, soft_wrap=True)
+    print_speed_tables(rows)
+    for line in (describe_machine(facts), str(folder)):
+        PlainConsole().print(line)
     return rows
 
 

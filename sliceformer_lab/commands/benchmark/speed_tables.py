@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rich.console import Console
 from rich.table import Table
 
 from sliceformer_lab.commands.benchmark.rows import SpeedRow
+from sliceformer_lab.runs.plain_text import PlainConsole
+from sliceformer_lab.runs.printed_table import print_table
 
 PASSES = {"inference": "forward", "training": "forward + backward"}
 
 
-def print_speed_tables(console: Console, rows: Sequence[SpeedRow]) -> None:
+def print_speed_tables(rows: Sequence[SpeedRow]) -> None:
     """Print all tables of a suite."""
     for workload in dict.fromkeys(row.workload for row in rows):
         here = [row for row in rows if row.workload == workload]
-        _print_table(console, _times_of(here))
-        _print_table(console, _costs_of(here))
+        for table in (_times_of(here), _costs_of(here)):
+            print_table(table, num_names=4)
     for failed in (row for row in rows if row.status != "ok"):
-        passes = PASSES[failed.mode]
-        console.print(f"{failed.status}: {failed.workload}, N={failed.tokens}, {failed.name}, {passes}: {failed.note}")
-
-
-def _print_table(console: Console, table: Table) -> None:
-    """Print a table with its title above it, unwrapped."""
-    console.print(f"\n{table.title}", style="bold", markup=False, soft_wrap=True)
-    table.title = None
-    console.print(table)
+        where = f"{failed.workload}, N={failed.tokens}, {failed.name}, {PASSES[failed.mode]}"
+        PlainConsole().print(f"{failed.status}: {where}: {failed.note}")
 
 
 def _times_of(rows: Sequence[SpeedRow]) -> Table:
@@ -39,7 +33,7 @@ def _times_of(rows: Sequence[SpeedRow]) -> Table:
     table = Table("N", "B", "C", "variant", "engine", title=title)
     for mode in modes:
         table.add_column(f"{PASSES[mode]}, ms", justify="right")
-        table.add_column("ratio", justify="right", no_wrap=True)
+        table.add_column("ratio", justify="right")
     for place in _list_places(rows):
         for both in _variants_at(place, rows):
             first = next(iter(both.values()))

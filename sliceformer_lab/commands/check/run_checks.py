@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from sliceformer_lab.attention.contract import CHECKS, broken_rule
-from sliceformer_lab.cli.console import table_console
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import check_node, schema
 from sliceformer_lab.errors import LabError
+from sliceformer_lab.runs.printed_table import print_table
 
 YAML_RULE = "The YAML gives a value to every option of the constructor."
 
@@ -28,10 +28,10 @@ def check_contract(name: str, node: Mapping[str, Any]) -> None:
     classes = [
         f"{k.__qualname__} in {inspect.getfile(k)}, {getattr(k, 'complexity', 'no complexity given')}" for k in kinds
     ]
-    table = Table("rule", "", title=f"{name}: {', '.join(classes)}", title_justify="left")
+    table = Table("rule", "", title=f"{name}: {', '.join(classes)}")
     for rule, fault in faults.items():
         table.add_row(rule, "ok" if fault is None else Text(f"BROKEN: {fault}", style="red"))
-    table_console(140).print(table)
+    print_table(table)
     broken = sum(fault is not None for fault in faults.values())
     if broken:
         raise LabError(f"attention={name} breaks {broken} of {len(faults)} rules")

@@ -7,15 +7,14 @@ from statistics import fmean
 
 from rich.table import Table
 
-from sliceformer_lab.cli.console import table_console
 from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, BASE_ROW
 from sliceformer_lab.commands.compare.results import AxisResult, Comparison
 from sliceformer_lab.commands.compare.search import lead_of
 from sliceformer_lab.commands.compare.sentences import format_difference, format_p, format_smallest, in_unit, unit_of
 from sliceformer_lab.commands.compare.verdicts import OPEN_VERDICTS, Outcome
 from sliceformer_lab.measures.metric_scale import factor_of, format_estimate, format_heading
-
-TABLE_CHARACTERS = 160  # characters of printed tables in files and pipes
+from sliceformer_lab.runs.plain_text import PlainConsole
+from sliceformer_lab.runs.printed_table import print_table
 
 Rows = list[list[str]]
 
@@ -114,11 +113,10 @@ def as_records(table: Rows) -> list[dict[str, str]]:
 
 def print_tables(tables: dict[str, Rows], lines: list[str]) -> None:
     """Print tables with their titles, then lines."""
-    console = table_console(TABLE_CHARACTERS)
     for title, (head, *body) in tables.items():
-        table = Table(*head, title=title, title_justify="left")
+        table = Table(*head, title=title)
         for row in body:
             table.add_row(*(cell.replace("**", "") for cell in row))
-        console.print(table)
+        print_table(table)
     for line in lines:
-        console.print(line, markup=False, soft_wrap=True)
+        PlainConsole().print(line)

@@ -59,7 +59,7 @@ def write_export(options: ExportOptions) -> None:
         for name in copied:
             shutil.copy2(source / name, unfinished / name)
         write_text(unfinished / "README.md", model_card(opened, options.format, written, copied))
-    console = PlainConsole(highlight=False, soft_wrap=True)
+    console = PlainConsole()
     console.print(f"the exported model gives the outputs of the run's, up to {written.difference:.1e} (relative)")
     if written.lengths is not None:
         console.print(sentence_of_lengths(written.lengths))
@@ -83,7 +83,7 @@ def _write_model(opened: Run, form: Format, folder: Path) -> Written:
         return _write_program(task, spec, form, folder, Lengths(1, longest))
     except LabError as error:
         fixed = _write_program(task, spec, form, folder, Lengths(longest, longest))
-        PlainConsole(highlight=False, soft_wrap=True).print(f"a program of one length, since {error}")
+        PlainConsole().print(f"a program of one length, since {error}")
         return fixed
 
 

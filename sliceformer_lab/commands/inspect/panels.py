@@ -111,7 +111,7 @@ def summary_table(
     title: str, table: pd.DataFrame, columns: Iterable[str], cells: Callable[[pd.DataFrame], Sequence[str]]
 ) -> Table:
     """A row for each attention and its weights: the number of runs, and the `cells` of its rows under `columns`."""
-    printed = Table("attention", "weights", "runs", title=title, title_justify="left")
+    printed = Table("attention", "weights", "runs", title=title)
     for column in columns:
         printed.add_column(column, justify="right")
     for (attention, checkpoint), here in table.groupby(["attention", "checkpoint"], sort=False):

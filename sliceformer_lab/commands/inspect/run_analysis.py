@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sliceformer_lab.cli.console import table_console
 from sliceformer_lab.commands.inspect.base import Analysis, Findings
 from sliceformer_lab.commands.inspect.inspect_options import InspectOptions
 from sliceformer_lab.commands.inspect.models import Source, Study, open_study
@@ -17,9 +16,8 @@ from sliceformer_lab.measures.drawing import write_charts
 from sliceformer_lab.runs.commit import git_commit
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import read_summary
-from sliceformer_lab.runs.plain_text import counted, csv_cell
-
-TABLE_CHARACTERS = 200  # characters of printed tables in files and pipes
+from sliceformer_lab.runs.plain_text import PlainConsole, counted, csv_cell
+from sliceformer_lab.runs.printed_table import print_table
 
 
 def run_analysis(name: str, node: Mapping[str, Any], options: InspectOptions, folder: Path) -> None:
@@ -27,23 +25,23 @@ def run_analysis(name: str, node: Mapping[str, Any], options: InspectOptions, fo
     analysis: Analysis = build_object(node, where="analysis")
     study = open_study(options)
     models = counted(sum(len(group.sources) for group in study.groups), "model")
-    console = table_console(TABLE_CHARACTERS)
+    console = PlainConsole()
     about = f"{name}: {models} in {', '.join(options.folders)}, with the weights of {' and '.join(options.checkpoints)}"
-    console.print(about, markup=False, soft_wrap=True)
+    console.print(about)
     findings = analysis.findings(study)
     if findings.table.empty:
         raise LabError(f"none of the runs in {', '.join(options.folders)} could be opened: {_list_reasons(study)}")
     content = {"analysis": name, "options": dict(node), **asdict(options), **_describe_provenance(study)}
     files = write_findings(findings, name, content, folder)
     for table in findings.summary:
-        console.print(table)
+        print_table(table, num_names=2)
     for group in study.groups:
         if group.note:
-            console.print(f"note: {group.title}: {group.note}", markup=False, soft_wrap=True)
+            console.print(f"note: {group.title}: {group.note}")
     for run_name, reason in study.left_out.items():
-        console.print(f"left out: {run_name}: {reason}", markup=False, soft_wrap=True)
+        console.print(f"left out: {run_name}: {reason}")
     for file in files:
-        console.print(str(file), markup=False, soft_wrap=True)
+        console.print(str(file))
 
 
 def write_findings(findings: Findings, name: str, content: Mapping[str, Any], folder: Path) -> list[Path]:

@@ -71,7 +71,7 @@ class ShowSpectrum(Analysis):
 
     def summary(self, group: Group, table: pd.DataFrame) -> Table:
         """The measures of the operator output, means over layers and seeds."""
-        shown = [(measure, form) for measure in MEASURE_TITLES for form in FORMS]
+        shown = [(measure, form) for form in FORMS for measure in MEASURE_TITLES]
 
         def cells(here: pd.DataFrame) -> list[str]:
             means = here.groupby(["measure", "form"])["mean"].mean().to_dict()

@@ -64,7 +64,7 @@ def predict_inputs(options: PredictOptions, folder: Path) -> None:
     masks.clean()
     read = {str(source.resolve()): digest_of(source)}
     write_json(record, {"run": str(folder.resolve()), "trained_on": recorded_digests(folder), "input": read})
-    console = PlainConsole(highlight=False, soft_wrap=True)
+    console = PlainConsole()
     for error in errors[:MAX_PRINTED_ERRORS]:
         console.print(f"not predicted: {error}")
     if len(errors) > MAX_PRINTED_ERRORS:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
-from rich.console import Console
 from rich.table import Table as RichTable
 
 from sliceformer_lab.commands.report.lines import SAME_COST, Line
@@ -21,7 +20,8 @@ from sliceformer_lab.commands.report.table_cells import (
 from sliceformer_lab.measures.statistics import MIN_CROSSED_SEEDS
 from sliceformer_lab.runs.collect import Collection, MissingRun
 from sliceformer_lab.runs.groups import Table, at_scale
-from sliceformer_lab.runs.plain_text import csv_cell, in_latex, in_markdown, markdown_table
+from sliceformer_lab.runs.plain_text import PlainConsole, csv_cell, in_latex, in_markdown, markdown_table
+from sliceformer_lab.runs.printed_table import print_table
 
 LEGEND = (
     "Rows are ordered by their mean over seeds, best first, or with `by=` by attention and option. "
@@ -87,19 +87,17 @@ def frame(sections: Iterable[Section]) -> pd.DataFrame:
     return pd.DataFrame(records).map(csv_cell).rename(columns=lambda name: str(csv_cell(name)))
 
 
-def show(console: Console, found: Collection, sections: Iterable[Section]) -> None:
+def show(found: Collection, sections: Iterable[Section]) -> None:
     """Print the tables with their main columns; the files have all columns."""
     sections = list(sections)
     for table, lines in with_results(sections):
         names, rows = all_cells(table, lines, brief=True)
-        console.print(f"\n{table.title}", style="bold", markup=False, soft_wrap=True)
-        rich_table = RichTable(*names)
+        rich_table = RichTable(*names, title=table.title)
         for row in rows:
             rich_table.add_row(*row)
-        console.print(rich_table, markup=False)
-    for line in describe_leftovers(found, sections):
-        console.print(line, markup=False, soft_wrap=True)
-    console.print(counts(found), markup=False, soft_wrap=True)
+        print_table(rich_table)
+    for line in (*describe_leftovers(found, sections), counts(found)):
+        PlainConsole().print(line)
 
 
 def with_results(sections: Iterable[Section]) -> list[Section]:

@@ -9,7 +9,6 @@ from typing import Any
 
 from PIL import Image
 
-from sliceformer_lab.cli.console import table_console
 from sliceformer_lab.commands.report.figures import figures
 from sliceformer_lab.commands.report.figures.plot_rows import plot_tables
 from sliceformer_lab.commands.report.figures.scores import score_figures
@@ -23,9 +22,8 @@ from sliceformer_lab.runs.collect import Collection, collect
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.groups import tables
 from sliceformer_lab.runs.job_table import job_records
+from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.training.results.wandb_names import JOBS, ROWS, sentence_of_sweep, varied_options
-
-TABLE_CHARACTERS = 200  # characters of printed tables in files and pipes
 
 
 def read_sections(options: ReportOptions) -> tuple[Collection, list[Section]]:
@@ -51,10 +49,9 @@ def write_report(options: ReportOptions, folder: Path) -> None:
     }
     for name, text in texts.items():
         write_text(folder / name, text)
-    console = table_console(TABLE_CHARACTERS)
-    show(console, found, sections)
+    show(found, sections)
     for name in [*texts, *(["figures"] if pictures else [])]:
-        console.print(str(folder / name), markup=False, soft_wrap=True)
+        PlainConsole().print(str(folder / name))
 
 
 def send_comparison(sweep: Path, logger: Mapping[str, Any]) -> str:

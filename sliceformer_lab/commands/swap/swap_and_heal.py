@@ -59,7 +59,7 @@ def swap_and_heal(
     students = {name: _swap_attention(opened, options, layers, name, overrides) for name, overrides in rows.items()}
     depth = len(find_blocks(opened.trunk(opened.model)))
     chosen = list(range(depth) if layers is None else layers)
-    console = PlainConsole(highlight=False, soft_wrap=True)
+    console = PlainConsole()
     counts = f"{len(healing):,} inputs heal, {len(held_out)} measure"
     console.print(f"{subject} in {len(chosen)} of {depth} layers; {counts}")
     job = _Job(options, opened, chosen, healing, held_out, task, known, console)

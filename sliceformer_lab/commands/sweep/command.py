@@ -20,7 +20,6 @@ from rich.table import Table
 from rich.text import Text
 
 from sliceformer_lab.cli.command import Command
-from sliceformer_lab.cli.console import table_console
 from sliceformer_lab.cli.file_words import PLANNING_COMMANDS, SWEEP_DIR, words_of_file
 from sliceformer_lab.cli.jobs import command_options
 from sliceformer_lab.config.schema import allowed_too
@@ -28,6 +27,7 @@ from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.job_state import JOB, allow_retry, state_of, working_process
 from sliceformer_lab.runs.plain_text import PlainConsole, one_line
+from sliceformer_lab.runs.printed_table import print_table
 from sliceformer_lab.runs.sweep import SWEEP_FILE, Sweep, quote_path, read_sweep
 from sliceformer_lab.sweeps.queue import CANCELLED, SERIAL
 from sliceformer_lab.sweeps.slurm_array import cancel_in_slurm, slurm_numbers, slurm_states
@@ -61,9 +61,9 @@ def show(sweep: Sweep) -> None:
         here = f"{record.get('host')}, process {record.get('pid')}" if state.status == "running" else ""
         where = f"Slurm {number}" if number in known else here
         table.add_row(job.name, Text(word, COLORS.get(word, "default")), value, seconds, where, state.error)
-    table_console(160).print(table)
+    print_table(table)
     summed = ", ".join(f"{number} {word}" for word, number in counts.most_common())
-    PlainConsole(highlight=False, soft_wrap=True).print(f"{len(sweep.jobs)} jobs: {summed}")
+    PlainConsole().print(f"{len(sweep.jobs)} jobs: {summed}")
     if any(word not in ("ok", "running", "queued") for word in counts):
         print(f"go on, failed jobs too: sweep retry {shlex.quote(str(sweep.folder))}")  # noqa: T201
 

@@ -22,6 +22,7 @@ from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import FORMAT, SUMMARY, known_summary
 from sliceformer_lab.runs.papers import compare_published
 from sliceformer_lab.runs.plain_text import PlainConsole, format_score
+from sliceformer_lab.runs.printed_table import print_table
 from sliceformer_lab.runs.run_summary import RunSummary
 from sliceformer_lab.runs.score_options import changing_callbacks, describe_limits, flat_options
 from sliceformer_lab.runs.sources import code_version
@@ -159,13 +160,13 @@ class RecordPlace(Callback):
 
 def print_summary(summary: RunSummary, folder: Path, pictures: Sequence[Path]) -> None:
     """Prints a run's table, its comparison with a published number, a warning at chance level, and its files."""
-    console = PlainConsole(highlight=False, soft_wrap=True)
-    table = Table(title=summary.name, show_header=False, title_justify="left")
+    console = PlainConsole()
+    table = Table(title=summary.name, show_header=False)
     table.add_column(style="bold")
     table.add_column()
     for row in _list_rows(summary):
         table.add_row(*row)
-    console.print(table)
+    print_table(table)
     if comparison := compare_published(summary):
         console.print(comparison)
     for warning in (chance_warning(summary), *summary.warnings):
@@ -218,7 +219,7 @@ def compare_metrics(recorded: Mapping[str, float | None], again: Mapping[str, fl
     for name, value in again.items():
         before = format_score(recorded[name], digits=6) if name in recorded else ""
         table.add_row(name, before, format_score(value, digits=6))
-    PlainConsole(highlight=False).print(table)
+    print_table(table)
 
 
 def _list_rows(summary: RunSummary) -> list[tuple[str, str]]:
