@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import wrap
@@ -10,7 +11,8 @@ from textwrap import wrap
 from sliceformer_lab.config.compose import CONF_DIR, option_file, option_names
 
 PROGRAM = "sliceformer-lab"
-WIDTH = 100  # of a line, unless a command or a default is longer
+WIDTH = 100  # characters of a line, unless a command or a default is longer; fewer on a narrow terminal
+MIN_WIDTH = 60
 WIDEST_LEFT = 34  # of the left column; a longer text, such as a command, has its right one below, indented by INDENT
 INDENT = 6
 
@@ -30,7 +32,8 @@ def _format_row(left: str, right: str, column: int) -> list[str]:
     """The lines of a row. Commands and defaults stay whole; a right text that has no place beside one is below it."""
     is_below = len(left) > column - 2
     indent = " " * (INDENT if is_below else column + 2)
-    texts = wrap(right, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+    width = max(MIN_WIDTH, min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns))
+    texts = wrap(right, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
     if is_below:
         return [f"  {left}", *texts]
     first = texts[0].strip() if texts else ""

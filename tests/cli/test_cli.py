@@ -71,6 +71,12 @@ def test_a_help_breaks_lines_and_gives_a_computed_default_by_its_name(
     assert ":..." in out or "${comparison_folder" not in out
 
 
+def test_a_help_is_no_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    rows = page("what", "how", {"Options": {"a": "word " * 30}}).splitlines()
+    assert 60 < max(map(len, rows)) <= 70
+
+
 def test_a_long_left_text_has_the_right_one_below_it() -> None:
     text = page("what", "how", {"Examples": {"a": "short", "b" * 40: "word " * 30}})
     assert text.splitlines()[5:8] == ["  a  short", "  " + "b" * 40, "      " + " ".join(["word"] * 19)]

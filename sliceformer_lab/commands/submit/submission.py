@@ -102,8 +102,10 @@ def read_line(file: Path) -> Line:
     try:
         line: Line = json.loads(file.read_text(encoding="utf-8").splitlines()[-1])
         is_sound = line["format"] == FORMAT and digest_line(line) == line["digest"]
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise LabError(f"{file} has no line that `submit` wrote ({type(error).__name__}: {error})") from error
+    except OSError as error:
+        raise LabError(f"{file} cannot be read ({error.strerror}); give the file that `submit` wrote") from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise LabError(f"{file}: its last line is none that `submit` wrote") from error
     if not is_sound:
         raise LabError(f"{file}: the last line does not fit its digest: it was edited, or another version wrote it")
     return line
