@@ -250,7 +250,8 @@ def _draw_maps(group: Group, picture: Picture) -> Chart:
 
 def _draw_map(axes: Axes, matrix: NDArray[np.float64], title: str) -> None:
     draw_pixels(axes, matrix, cmap="Greys", vmin=0)
-    axes.set_title(fill(title, MAP_TITLE_LETTERS, replace_whitespace=False), fontsize=7, weight="normal")
+    lines = [fill(line, MAP_TITLE_LETTERS) for line in title.splitlines()]
+    axes.set_title("\n".join(lines), fontsize=7, weight="normal")
 
 
 def _draw_curves(group: Group, table: pd.DataFrame) -> Chart:
