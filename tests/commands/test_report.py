@@ -292,7 +292,7 @@ def test_pairs_are_tested_by_student_s_test_from_three_on(tmp_path: Path) -> Non
     assert (csp.against, csp.pairs, csp.verdict) == ("mha", 6, "significant")
     assert csp.p == pytest.approx(ttest_rel(WORSE, GOOD).pvalue) and csp.difference == pytest.approx(-0.02)
     assert 0.003 < csp.smallest < 0.02
-    assert (samsa.pairs, samsa.p, samsa.verdict) == (2, None, "not tested: 2 of 3 pairs")
+    assert (samsa.pairs, samsa.p, samsa.verdict) == (2, None, "not tested: 2 pairs (needs 3)")
 
 
 def test_no_difference_is_called_detectable_where_all_pairs_differ_by_the_same(tmp_path: Path) -> None:

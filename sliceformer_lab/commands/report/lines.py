@@ -29,6 +29,7 @@ from sliceformer_lab.runs.collect import RunRecord, Unit
 from sliceformer_lab.runs.example_scores import example_scores, share_of_splits, split_of
 from sliceformer_lab.runs.groups import Row, Table
 from sliceformer_lab.runs.papers import PublishedResult, find_obstacles, find_published, published_results
+from sliceformer_lab.runs.plain_text import counted
 
 AT_CHANCE = ("failed", "diverged")  # failures of the method; a stopped run is not one
 SAME_COST = 0.05
@@ -91,7 +92,11 @@ class Test:
         if self.p is None and self.estimate is not None:
             return f"not tested: all pairs {self.estimate.describe_equal_pairs()}"
         if self.p is None:
-            return f"not tested: {self.pairs} of {MIN_INTERVAL_RUNS} pairs" if self.pairs else NOTHING_IN_COMMON
+            return (
+                f"not tested: {counted(self.pairs, 'pair')} (needs {MIN_INTERVAL_RUNS})"
+                if self.pairs
+                else NOTHING_IN_COMMON
+            )
         return "significant" if self.p < LEVEL else "not significant"
 
 
@@ -256,11 +261,11 @@ def _list_remarks(row: Row, metric: str, chance: float | None) -> list[str]:
 
 def _repeated_note(row: Row, run: RunRecord, metric: str) -> str:
     """The remark on a run whose seed and split another run has too."""
-    counted = next(other for other in row.runs if other.unit == run.unit)
-    ours, theirs = counted.metric(metric), run.metric(metric)
+    first = next(other for other in row.runs if other.unit == run.unit)
+    ours, theirs = first.metric(metric), run.metric(metric)
     result = "the same result" if ours == theirs else f"another result, {theirs}"
     outcome = run.status if theirs is None else result
-    return f"seed {run.unit[0]} was run again: {counted.name} counts, {run.name} does not ({outcome})"
+    return f"seed {run.unit[0]} was run again: {first.name} counts, {run.name} does not ({outcome})"
 
 
 def _compare_cost(row: Row, base: Row | None, count_of: Callable[[RunRecord], int | None]) -> RelativeCost:
