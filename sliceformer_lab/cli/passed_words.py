@@ -24,7 +24,7 @@ def with_passed_words(
     """
     own = preset_root(config_name=command)
     training = preset_root()
-    known = [*own, *lists, *training, *training["hydra"]["runtime"]["choices"]]
+    known = sorted({*own, *lists, *training, *training["hydra"]["runtime"]["choices"]})
     kept, passed = [], []
     for word in words:
         key = override_key(word)

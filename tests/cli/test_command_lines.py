@@ -135,6 +135,7 @@ WITHOUT_TORCH = {
     "map probe=recal": "map.probes",
     "map seed=99": "seed=99: it or one of the two after it is a seed of the reporting runs; take one below 98",
     "map task=digits": "task=digits: the probes are the tasks; choose among them by probe=",
+    "tune zzzzz=1": "zzzzz: there is no such key; there are against, allow_targets, attention, axes, block, ",
     "map rate=[1e-3]": "rate: there is no such key; did you mean rates?",
     "tune encoder.dim=32,64": "encoder.dim=32,64: several values, but only against are compared",
     "tune encoder.dim=[": "encoder.dim=[: not understood",

@@ -91,12 +91,10 @@ class Test:
         """Whether the difference is significant, or why that was not tested."""
         if self.p is None and self.estimate is not None:
             return f"not tested: all pairs {self.estimate.describe_equal_pairs()}"
+        if self.p is None and not self.pairs:
+            return NOTHING_IN_COMMON
         if self.p is None:
-            return (
-                f"not tested: {counted(self.pairs, 'pair')} (needs {MIN_INTERVAL_RUNS})"
-                if self.pairs
-                else NOTHING_IN_COMMON
-            )
+            return f"not tested: {counted(self.pairs, 'pair')} (needs {MIN_INTERVAL_RUNS})"
         return "significant" if self.p < LEVEL else "not significant"
 
 
