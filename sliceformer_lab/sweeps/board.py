@@ -10,7 +10,7 @@ from types import TracebackType
 
 from rich.console import Group
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from sliceformer_lab.runs.job_state import OUTPUT, state_of
@@ -65,7 +65,7 @@ class JobBoard:
         """Draws the table again."""
         if self._live is None:
             return
-        table = Table("job", "time", "at", "metric", "left", title_justify="left")
+        table = Table(Column("job", overflow="fold"), "time", "at", "metric", "left")
         for job, began in self._running.items():
             progress = last_progress(self._sweep.place(job) / OUTPUT)
             table.add_row(job.name, format_clock(time.monotonic() - began), *progress)
