@@ -6,7 +6,9 @@ Imports nothing heavy: torch is imported by the job, after the options are valid
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 
 from hydra.errors import HydraException
@@ -29,6 +31,8 @@ def run_program(train: Command, commands: Mapping[str, Callable[[], Command]], a
 
     `commands` maps each word to a function that imports its command; `argv` has no program name.
     """
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: it may lack ± or a letter of a class name
     if PARENT in os.environ:
         end_with_parent(int(os.environ[PARENT]))
     arguments = list(argv)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,16 @@ def test_every_way_to_end_is_shown_and_failures_count_at_chance(tmp_path: Path) 
     assert "2 of 6: 1 failed, 1 diverged, 1 interrupted, 1 killed" in page
     assert "seed 3 diverged (DivergedError: loss is nan): d" in page
     assert "6 runs: 2 ok, 1 diverged, 1 failed, 1 interrupted, 1 killed." in page
+
+
+def test_a_terminal_without_a_sign_shows_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path / "a", "csp")
+    write_run(tmp_path / "b", "mha")
+    shown = BytesIO()
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(shown, encoding="ascii"))
+    assert main(["report", str(tmp_path)]) == 0
+    sys.stdout.flush()
+    assert r"(1.00 \xd7)" in shown.getvalue().decode("ascii")
 
 
 def test_a_run_that_a_live_process_holds_is_running(tmp_path: Path) -> None:
