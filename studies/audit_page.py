@@ -22,7 +22,7 @@ ROWS = {
     "random_permutation": "control: one fixed random permutation of each channel",
     "random_mixing": "control: one fixed random matrix",
     "mean": "control: the mean of all tokens",
-    "pooling": "control: the mean of three tokens less the token itself",
+    "pooling": "control: the mean of three tokens minus the token itself",
     "identity": "control: mixes nothing",
 }
 NUM_TEXTS = 800  # of the test set
@@ -38,7 +38,7 @@ def read() -> Found:
 
 def table(found: Found) -> str:
     """Test accuracy of each row at equal parameters and at equal time, and what the audited row has more."""
-    less = "`csp` less this row"
+    less = "`csp` minus this row"
     lines = [
         f"| attention | | equal parameters, % | {less} | equal time, % | {less} | time of a step |",
         "|---|---|---|---|---|---|---|",

@@ -168,7 +168,7 @@ def table(results: Results) -> str:
         rows.append([f"`{row}`", score, *cells, f"{parameters:,}"])
     for name, reached in reference_scores(results).items():
         rows.append([f"{name}, without a network", in_unit(reached, metric), "", "", "", ""])
-    less = f"`{one.subject}` less this row"
+    less = f"`{one.subject}` minus this row"
     return markdown_table(["", metric.replace("val/", "test "), less, "Holm p", "verdict", "parameters"], *rows)
 
 
@@ -203,7 +203,7 @@ def _verdicts(results: Results) -> Iterator[str]:
         yield f"{one.subject} is not distinguishable from {listed}"
     if withheld := [found for found in results.outcomes.values() if found.verdict == "withheld"]:
         listed = list_names([f"{found.against} ({_difference(found, one)})" for found in withheld])
-        yield f"no verdict on {listed}, because a best rate is at the edge of those tried"
+        yield f"no verdict on {listed}, because a best learning rate is the smallest or largest tried"
 
 
 def describe_decided(found: Outcome, one: Experiment) -> str:
@@ -240,7 +240,8 @@ def _of_references(results: Results) -> Iterator[str]:
         scores = np.stack([*results.scores(best).values()]) - unpacked(reference, one.num_test)
         less = estimate_crossed(scores)
         difference = _less(less.mean, less, one.metric)
-        yield f"the row with the best test mean, {best}, less {reference['name']}: {difference}, slightly optimistic"
+        pair = f"{best}, the best row on the test set, minus {reference['name']}"
+        yield f"{pair}: {difference} (slightly optimistic, because test scores chose the row)"
 
 
 def _spread(line: Mapping[str, Any]) -> float:
@@ -274,7 +275,7 @@ def draw(results: Results, file: Path) -> None:
         axes.set_yticks(range(len(rows)), rows)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         points = "" if abs(scale) == 1.0 else " in points"
-        axes.set_xlabel(f"{one.subject} less this row{points}: {one.metric.replace('val/', 'test ')}")
+        axes.set_xlabel(f"{one.subject} minus this row{points}: {one.metric.replace('val/', 'test ')}")
 
     save_chart(Chart(panels=[draw_rows], size=(6.4, 0.8 + 0.36 * len(rows))), file)
 

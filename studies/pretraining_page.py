@@ -104,7 +104,7 @@ def controls(setting: Setting) -> str:
     found = scores(setting)
     lines = [
         "| attention | pretrained | "
-        + " | ".join(f"{text} | pretrained less this" for text in CONTROLS.values())
+        + " | ".join(f"{text} | pretrained minus this" for text in CONTROLS.values())
         + " |"
     ]
     lines.append(f"|{'---|' * (2 + 2 * len(CONTROLS))}")

@@ -131,7 +131,7 @@ def on(probes: Iterable[str]) -> Columns:
 def table(rows: Mapping[str, str], columns: Columns) -> str:
     """Parameters, mean test accuracy, lowest and highest seed, and the median of the steps to .99; two floors below.
 
-    Scores whose learning rate is at the edge of those tried have a star.
+    Scores whose learning rate is the smallest or largest tried have a star.
     """
     cells = {(cell["row"], cell["probe"]): cell for cell in read()}
     found = {name: [cells.get((name + suffix, probe)) for probe, suffix in columns.values()] for name in rows}

@@ -90,7 +90,12 @@ def difference_table(runs: Iterable[Run]) -> str:
         [label, f"{one.mean:+.2f} ± {one.interval().half_width:.2f}", "–" if p is None else f"{p:.4f}", f"{flip:.4f}"]
         for (label, one), p, flip in zip(known.items(), student, exact, strict=True)
     ]
-    header = ["`linear_coprime` less `linear_paper`", "points, ± over seeds", "Holm p, Student's", "Holm p, sign flips"]
+    header = [
+        "`linear_coprime` minus `linear_paper`",
+        "points, ± over seeds",
+        "Holm p, Student's",
+        "Holm p, sign flips",
+    ]
     return markdown_table(header, *rows)
 
 

@@ -40,7 +40,7 @@ def table(question: str) -> str:
     for row, other in CONTRASTS[question]:
         pairs = [(found.get(row, {}).get(column, {}), found.get(other, {}).get(column, {})) for column in columns]
         differences = [[ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()] for ours, theirs in pairs]
-        lines.append([f"`{row}` less `{other}`", *(_interval(values, "+") for values in differences)])
+        lines.append([f"`{row}` minus `{other}`", *(_interval(values, "+") for values in differences)])
     return markdown_table(["", *columns], *lines)
 
 

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from tuned_page import tuned_results
 from vit_page import vit_results
 
-from sliceformer_lab.commands.compare.sentences import format_p
+from sliceformer_lab.commands.compare.sentences import format_p, list_names
 from sliceformer_lab.commands.swap.swap_verdict import format_points
 from sliceformer_lab.measures.drawing import Chart, Look, legend_of, looks_of, save_chart
 from sliceformer_lab.measures.statistics import LEVEL, Estimate, estimate_crossed, holm
@@ -115,7 +115,7 @@ def _mean(lines: Lines, place: Place, key: str) -> str:
 
 def family_table(found: Sequence[tuple[str, str, Estimate, float | None]]) -> str:
     rows = [[f"`{rival}`", name, format_points(one), format_p(p)] for rival, name, one, p in found]
-    return markdown_table(["csp less", "layers", "points", "p (Holm)"], *rows)
+    return markdown_table(["csp minus", "layers", "points", "p (Holm)"], *rows)
 
 
 def verdict(lines: Lines, found: Sequence[tuple[str, str, Estimate, float | None]]) -> str:
@@ -132,13 +132,13 @@ def verdict(lines: Lines, found: Sequence[tuple[str, str, Estimate, float | None
     else:
         first = "**CSP is not shown to heal better than a random permutation or than no mixing at all.**"
     if worse:
-        first += f" It is worse than {' and '.join(worse)}."
+        first += f" It is worse than {list_names(worse)}."
     counts = ", ".join(f"{allowed_layers(lines, row)} with `{row}`" for row in ROWS[:-1])
     loss = format_points(difference(lines, ("csp", "all", "layers"), ORIGINAL))
     return (
-        f"{first} Layers that can go from the top before the score falls by a point: {counts}. The original has "
-        f"{100 * score(lines, ORIGINAL):.1f}; with `csp` in all six layers the difference is {loss} points. The table "
-        f"compares at {' and '.join(names)}."
+        f"{first} Layers that can be replaced from the top before the score falls by a point: {counts}. "
+        f"The original has {100 * score(lines, ORIGINAL):.1f}; with `csp` in all six layers "
+        f"the difference is {loss} points. The table compares at {' and '.join(names)}."
     )
 
 
@@ -154,7 +154,8 @@ def results(lines: Lines) -> str:
             "How close the healed models are to the original: the error of each block on held-out reviews (0 is equal, "
             "1 is a constant), and means over test texts.",
             closeness_table(lines),
-            "![Score against the number of layers replaced](../figures/swap.png)",
+            "![Score against the number of layers replaced; the dashed line is one point below the original]"
+            "(../figures/swap.png)",
         ]
     )
 

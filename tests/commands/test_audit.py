@@ -173,7 +173,7 @@ def test_a_verdict_is_withheld_if_the_losing_row_is_best_at_the_largest_rate_of_
     found = audit(tmp_path, WrittenRuns(rising))
     (one,) = found["outcomes"]
     assert (one["verdict"], one["would_be"]) == ("withheld", "better")
-    because = "'better' is withheld, because a best learning rate of identity is at the edge of the trials"
+    because = "'better' is withheld, because the best learning rate of identity is the smallest or largest tried"
     assert "no verdict against identity (+" in found["sentence"] and because in found["sentence"]
     assert "distinguishable" not in found["sentence"]
 

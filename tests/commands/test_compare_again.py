@@ -53,7 +53,10 @@ def test_an_audit_given_again_makes_no_run_and_has_the_same_trials_and_verdict(t
 def test_the_sentence_counts_the_extensions_that_took_place(tmp_path: Path) -> None:
     found, _ = audit_scores(tmp_path, MOVED_TO_THE_EDGE)
     assert found["chosen"]["csp"]["rate"] == 0.01 and len(found["trials"]["csp"]) == 4
-    assert "; at the edge of the learning rates: csp" in found["sentence"] and "extension" not in found["sentence"]
+    assert (
+        "; the best learning rate is the smallest or largest tried: csp" in found["sentence"]
+        and "extension" not in found["sentence"]
+    )
     rising = {rate: (0.7 + 0.1 * rate,) * 3 for rate in (0.01, 0.03, 0.1, 0.3, 1.0)}
     found, _ = audit_scores(tmp_path / "rising", rising)
-    assert "; at the edge of the learning rates after 2 extensions: csp" in found["sentence"]
+    assert "; the best learning rate is the smallest or largest tried after 2 extensions: csp" in found["sentence"]

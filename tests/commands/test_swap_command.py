@@ -226,7 +226,7 @@ def test_a_verdict_compares_the_swap_with_controls_healed_alike_by_layers(
     assert all(len(right) == 75 for found in report["correct"].values() for right in found.values())
     assert report["sentence"].replace("**", "").replace("`", "") in capsys.readouterr().out
     page = (folder / "report.md").read_text()
-    assert "| `csp` less | points | p (Holm) |" in page and "| `identity` |" in page and "| original |" in page
+    assert "| `csp` minus | points | p (Holm) |" in page and "| `identity` |" in page and "| original |" in page
     assert {file.name for file in folder.iterdir()} & {"controls", "healing.pt"} == set()
     assert call(f"output={tmp_path / 'alone'}", "attention=identity") == 0
     alone = json.loads((tmp_path / "alone" / "report.json").read_text())

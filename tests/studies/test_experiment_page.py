@@ -124,7 +124,7 @@ def test_differences_are_those_of_the_scores_beside_them_whichever_direction_is_
     for reference in results.references:
         best = one.sign * max(one.sign * means[row] for row in one.rows)
         score = float(experiment_page.in_unit(reference["test"], one.metric))
-        said = experiment_page.sentence(results).partition(f"less {reference['name']}: ")[2]
+        said = experiment_page.sentence(results).partition(f"minus {reference['name']}: ")[2]
         assert (float(said.partition(" ")[0]) > 0) == (best > score)
 
 

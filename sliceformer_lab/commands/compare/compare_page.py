@@ -105,11 +105,11 @@ def markdown(found: Comparison) -> str:
     verdicts = [
         "## Verdicts",
         markdown_table(*verdict_table(found)),
-        "A difference is that of the subject less the row, turned so that + favours the subject. ± is the 95 % "
-        "interval over seeds and test examples together (their variances add); `over seeds` where examples are not "
-        f"known. {which_p(found.outcomes)} `p on this test set` is of the exact sign-flip test over seeds. `could have "
-        "been found` is the true difference that this test finds in 4 of 5 comparisons with these seeds, examples and "
-        "rows.",
+        "A difference is that of the subject minus the row; its sign is turned so that + always favours the subject. "
+        "± is the 95 % interval over seeds and test examples together (their variances add); `over seeds` where "
+        f"examples are not known. {which_p(found.outcomes)} `p on this test set` is of the exact sign-flip test over "
+        "seeds. `could have been found` is the true difference that this test finds in 4 of 5 comparisons with these "
+        "seeds, examples and rows.",
     ]
     parts = [
         f"# {found.word.capitalize()}: {found.options.subject} on {found.task}",

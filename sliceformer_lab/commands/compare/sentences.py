@@ -96,10 +96,10 @@ def _describe_undecided(found: Comparison, one: Outcome) -> str:
 
 
 def _describe_withheld(found: Comparison, one: Outcome) -> str:
-    of = {"worse": f" of {found.options.subject}", "better": f" of {one.against}"}.get(one.would_be or "", "")
+    of = {"worse": f" of {found.options.subject}", "better": f" of {one.against}"}.get(one.would_be or "", " of a row")
     return (
-        f"no verdict against {_describe_difference(found, one)}): '{one.would_be}' is withheld, because a best "
-        f"learning rate{of} is at the edge of the trials"
+        f"no verdict against {_describe_difference(found, one)}): '{one.would_be}' is withheld, because the best "
+        f"learning rate{of} is the smallest or largest tried"
     )
 
 
@@ -131,7 +131,8 @@ def limits_of(found: Comparison) -> list[str]:
         )
     if edge := [name for name, is_at in found.tuning.at_edge.items() if is_at and found.tuning.learned[name]]:
         limits.append(
-            f"at the edge of the learning rates{_format_extensions(found.tuning.points.extensions)}: {list_names(edge)}"
+            f"the best learning rate is the smallest or largest tried"
+            f"{_format_extensions(found.tuning.points.extensions)}: {list_names(edge)}"
         )
     if len(found.tuning.points.points) == 1:
         limits.append(f"not tuned: all rows have the learning rate {found.tuning.points.low:g}")

@@ -77,7 +77,7 @@ def verdict_section(found: SwapVerdict) -> str:
 
 {verdict_sentence(found)}
 
-{markdown_table([f"`{found.subject}` less", "points", "p (Holm)"], *comparisons)}
+{markdown_table([f"`{found.subject}` minus", "points", "p (Holm)"], *comparisons)}
 
 Accuracy in percent on {len(found.original):,} inputs, of a logistic regression on embeddings of {found.num_training:,}
 others. The sets of layers hold blocks that healed alone, before all weights healed together:
@@ -110,7 +110,7 @@ def verdict_sentence(found: SwapVerdict) -> str:
         if names:
             parts.append(f"it {verb} {' and '.join(names)}")
     counts = [f"{found.allowed_layers(subject, side)} from the {side}" for side in ("top", "bottom")]
-    return f"**{'; '.join(parts)}.** Layers that can go before the mean falls by a point: {', '.join(counts)}."
+    return f"**{'; '.join(parts)}.** Layers that can be replaced before the mean falls by a point: {', '.join(counts)}."
 
 
 def format_points(one: Estimate) -> str:
