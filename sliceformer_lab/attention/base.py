@@ -128,8 +128,8 @@ class Attention(nn.Module, ABC):
             )
         if not (spec.project or self.mixable):
             raise ValueError(
-                f"{type(self).__name__} mixes with more than ready values, queries and keys, so a block or model that "
-                "projects these itself has no place for it; choose mha or csp"
+                f"{type(self).__name__} needs more than values, queries and keys that are already computed, so a block "
+                "or model that projects these itself has no place for it; choose mha or csp"
             )
         self.spec = spec
         self.head_dim = max(1, round(inner_mult * spec.width / spec.num_heads))

@@ -77,7 +77,7 @@ def run_command(command: Command, argv: Sequence[str]) -> int:
             elif arguments.run_to_join:
                 join_run(arguments.run_to_join)
             elif arguments.multirun and not command.sweeps:
-                raise ConfigError("-m: runs of training are swept; give this command once for each value")
+                raise ConfigError("-m: only training runs can be swept; give this command once for each value")
             elif command.sweeps and (sweep := planned_sweep(arguments)):
                 return run_sweep(sweep, command, arguments, argv)
             else:

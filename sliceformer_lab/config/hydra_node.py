@@ -20,7 +20,9 @@ def check_hydra_words(words: Sequence[str]) -> None:
     keys = [word.lstrip("+~").partition("=")[0] for word in words]
     for key in keys:
         if key.replace("/", ".").partition(".")[0] == "hydra" and key not in READ:
-            raise ConfigError(f"{key}: of Hydra's own options a command line has {', '.join(READ)}; leave it out")
+            raise ConfigError(
+                f"{key}: the command line takes only these options of Hydra: {', '.join(READ)}; leave it out"
+            )
 
 
 def check_hydra_node(hydra: Mapping[str, Any]) -> None:

@@ -76,7 +76,9 @@ class LimitedProcess(Generic[Work, Result]):
         try:
             return self._ask(work)
         except (EOFError, ConnectionError) as error:
-            raise DataError("a process that prepares data was killed; look for the limit of memory") from error
+            raise DataError(
+                "a process that prepares data was killed, probably at the memory limit; free memory and start again"
+            ) from error
 
     def _ask(self, work: Work) -> Result | None:
         if self._pipe is None:

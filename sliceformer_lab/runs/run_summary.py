@@ -44,7 +44,7 @@ class Start(_Facts):
     status: str = ""
     seconds: float = 0.0
     from_step: int | None = None  # None: it never trained
-    changed_data: list[str] | None = None  # splits with other examples than at the start before
+    changed_data: list[str] | None = None  # splits with other examples than at the previous start
 
 
 class Gap(_Facts):

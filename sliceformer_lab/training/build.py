@@ -62,7 +62,7 @@ def check_accelerator(plan: RunPlan) -> None:
     if missing:
         name = "GPU" if wanted in ("gpu", "cuda") else str(wanted).upper()
         fault = f"trainer.accelerator: given {wanted}, but torch finds no {name} on this machine"
-        raise ConfigError(f"{fault}; trainer=cpu trains without")
+        raise ConfigError(f"{fault}; trainer=cpu trains without one")
     if plan.trainer.precision == "16-mixed" and (wanted == "cpu" or not torch.accelerator.is_available()):
         raise ConfigError("trainer.precision=16-mixed: torch trains in float16 on a GPU only; take bf16-mixed")
 
@@ -88,7 +88,7 @@ def build_model(node: CheckedNode, model: ModelNodes, data: DataSpec) -> TaskMod
     task.save_hyperparameters(arguments, logger=False)  # loggers have the run's whole configuration
     if node.options.get("pool") == "cls" and not any(layer.mixes_prefix for layer in task.encoder.attentions):
         log.warning(
-            "WARNING: no attention gives the class token anything of the other tokens; unless its block does, the "
+            "WARNING: no attention brings information from other tokens to the class token; unless the block does, the "
             "model predicts the same for every input; task.pool=mean reads all tokens"
         )
     if data.unordered and any(attention.depends_on_order for attention in task.encoder.attentions):

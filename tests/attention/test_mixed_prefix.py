@@ -43,4 +43,4 @@ def test_a_class_token_that_receives_nothing_is_warned_of(
 ) -> None:
     config = small_config(f"attention={attention}", f"task.pool={pool}")
     build_task(config, prepared(build_data(config)).spec)
-    assert ("gives the class token" in caplog.text) == warns
+    assert ("brings information from other tokens to the class token" in caplog.text) == warns

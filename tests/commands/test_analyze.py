@@ -427,7 +427,7 @@ def test_a_run_is_not_measured_on_other_data_than_its_own(
     for name, split in (("m0", "val"), ("m1", "test")):  # validation samples are measured
         shutil.copytree(runs / name, tmp_path / name)
         change(tmp_path / name, SUMMARY, read_summary(runs / name)["digests"][split], "d" * 64)
-    reason = "the validation data are others than those that the run was trained with"
+    reason = "the validation data differ from those that the run was trained with"
     for name, expected in (("m0", 1), ("m1", 0)):
         code, out, err = analyze(capfd, "residual", f"runs={tmp_path / name}", "controls=false", "analysis.samples=1")
         assert (code, reason in out + err) == (expected, expected == 1), out + err
@@ -448,7 +448,7 @@ def test_a_run_of_another_split_is_not_measured_on_other_data_than_its_own(runs:
         study = open_study(InspectOptions(runs=str(tmp_path), controls=False))
         assert not study.left_out
         names = [opened.facts["run"] for group in study.groups for opened in study.open_models(group)]
-        reason = "the data are others than those that the run was trained with"
+        reason = "the data differ from those that the run was trained with"
         assert study.left_out == ({} if "m1" in names else {str(tmp_path / "m1"): reason})
         said = "those trained with split_seed 7 held out others, so they may have trained on these"
         assert [said in group.note for group in study.groups] == ["m1" in names]

@@ -157,7 +157,7 @@ class Group:
             if not changed and self.stage in changed_splits(folder, data):
                 self.other_splits.add(int(source.plan.data.option("split_seed")))
         if changed:
-            raise DataError(f"{changed} are others than those that the run was trained with")
+            raise DataError(f"{changed} differ from those that the run was trained with")
 
 
 @dataclass

@@ -89,7 +89,7 @@ def cancel(sweep: Sweep) -> None:
     running = sum(state.status == "running" for state in states.values())
     print(f"{running} jobs that ran save their place and stop; the same command goes on with them")  # noqa: T201
     if unknown:
-        raise LabError(f"{unknown[0]}: another process than its {JOB} names holds it, and was not signalled")
+        raise LabError(f"{unknown[0]}: a process holds this job that {JOB} does not name, so it was not signalled")
     if others:
         raise LabError(f"Slurm job {others[0]} was not queued by this sweep in this folder, and was not cancelled")
     if elsewhere:

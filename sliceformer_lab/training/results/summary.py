@@ -71,12 +71,12 @@ class Summary:
         self._record_precision(plan)
         if starts and (before := starts[-1].get("git_commit", commit)) != commit:
             log.warning(
-                f"WARNING: the code has changed since this run's start before, from commit {before} to {commit}; the "
-                f"result is not that of one version (starts in {SUMMARY})"
+                f"WARNING: the code has changed since the previous start of this run, from commit {before} to "
+                f"{commit}; the result does not come from one version (see starts in {SUMMARY})"
             )
 
     def _record_precision(self, plan: RunPlan) -> None:
-        """Records the precision of this start, once it is known. Warns if the start before had another."""
+        """Records the precision of this start, once it is known. Warns if the previous start had another."""
         now, starts = plan.trainer.precision, self.content["starts"]
         if now == "auto":
             return
@@ -88,7 +88,7 @@ class Summary:
             )
 
     def record_data(self, digests: Mapping[str, str], sources: Mapping[str, str], changed: Sequence[str]) -> None:
-        """Records the identity of the data, and the splits that changed since the start before."""
+        """Records the identity of the data, and the splits that changed since the previous start."""
         if changed:
             self._start["changed_data"] = list(changed)
         self.update(digests=dict(digests), sources=dict(sources))

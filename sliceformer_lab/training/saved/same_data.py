@@ -87,7 +87,7 @@ def warn_of_changes(folder: Path, data: DataModule) -> list[str]:
     """The splits that changed since the run was trained, which a warning names."""
     if changed := changed_splits(folder, data):
         drawn = DRAWN_ANEW if {"train", "test"} <= set(changed) else ""
-        log.warning(f"WARNING: {describe_splits(changed)} are others than those that {folder} was trained on{drawn}")
+        log.warning(f"WARNING: {describe_splits(changed)} differ from those that {folder} was trained on{drawn}")
     return changed
 
 
