@@ -28,7 +28,7 @@ class MovingAverage(EMAWeightAveraging):
         self._decay = decay
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Warns of an average that will be mostly of early weights."""
+        """Warns if the average will consist mostly of early weights."""
         steps = cast(TaskModule, pl_module).num_steps
         if not steps or not trainer.is_global_zero:
             return

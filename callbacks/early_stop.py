@@ -29,7 +29,7 @@ class EarlyStop(Callback):
         self._has_stopped = False
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Stops a run again that is resumed after it was stopped."""
+        """Stops a resumed run again if it was stopped before."""
         trainer.should_stop = trainer.should_stop or self._has_stopped
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

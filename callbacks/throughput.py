@@ -26,7 +26,7 @@ class Throughput(Callback):
         start_new_peak(pl_module.device.type)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Starts the clock: a run that goes on within an epoch does not start one."""
+        """Starts the clock here too, because a run that continues within an epoch does not start the epoch."""
         self._since = time.perf_counter()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

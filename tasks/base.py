@@ -91,7 +91,7 @@ class Task(TaskModule):
         self._stop_after_last_step()
 
     def on_train_epoch_start(self) -> None:
-        """Forgets the losses of the epoch before. Lightning skips it when it resumes an epoch."""
+        """Forgets the losses of the previous epoch. Lightning skips it when it resumes an epoch."""
         self.train_loss.reset()
         self._logs_train_loss = False
 
@@ -160,7 +160,7 @@ class Task(TaskModule):
         return self.kept(self(batch), batch).to(self.kept_type)
 
     def gathered_predictions(self) -> dict[str, dict[str, Tensor]]:
-        """Those of all processes, which must all call it."""
+        """The predictions of all processes; every process must call it."""
         found = {}
         for split, own in self._scored.items():
             parts = [part for each in of_all_processes(own) for part in each]
@@ -170,7 +170,7 @@ class Task(TaskModule):
         return found
 
     def example(self) -> Batch:
-        """One black image or one sequence of the largest length, to count costs with; its target is no true one."""
+        """One black image or one sequence of the largest length, to count costs with; its target is a placeholder."""
         spec, device = self.data_spec, self.device
         nothing = torch.zeros(1, dtype=torch.long, device=device)
         if spec.image_size is not None:

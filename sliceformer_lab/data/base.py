@@ -1,4 +1,4 @@
-"""The bases of all data modules: options that they share, splits apart from the run's seed, and seeded loaders."""
+"""The bases of all data modules: shared options, splits that do not depend on the run's seed, seeded loaders."""
 
 # No `from __future__ import annotations` in data modules: the schema of a configuration is read from annotations
 # that a class inherits from another file, and as strings they would be looked up in the wrong one.
@@ -128,7 +128,7 @@ class DataModule(LightningDataModule, ABC):
 
     @property
     def absent_target(self) -> float:
-        """What a target is that the trained model has and these data do not have: NaN, which is unknown."""
+        """The value of a target that the trained model has and these data lack: NaN, for unknown."""
         return math.nan
 
     def training_targets(self) -> torch.Tensor:
@@ -177,7 +177,7 @@ class DataModule(LightningDataModule, ABC):
         return self.content_kind if self.content_kind in ("text", "smiles") else None
 
     def read_inputs(self, path: Path, column: str | None) -> Iterator[NewInput]:
-        """The new inputs in a file or folder; of a table, in `column` or the one that the run was trained on.
+        """The new inputs in a file or folder; for a table, in `column` or the column that the run was trained on.
 
         Raises DataError if there are none. Only for data that take new contents, as `read_file`.
         """
@@ -204,7 +204,7 @@ class DataModule(LightningDataModule, ABC):
         """Write what `encode_one` needs besides the options into a run folder."""
 
     def about(self) -> str | None:
-        """Where a set of a library comes from, with its paper or page, as the library says."""
+        """The source of a library's set, with its paper or page, as the library describes it."""
         return None
 
     def target_unit(self) -> str | None:

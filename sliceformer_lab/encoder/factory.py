@@ -134,8 +134,8 @@ def build_encoder(
     The first `num_prefix` tokens are not the data's own (CLS, graph token). The others lie on the `grid` of an image,
     if there is one, in the `order` (N,) of its patches. Checked attention nodes are one per layer.
     In a `causal` encoder no token receives anything from a later one.
-    Raises ConfigError if options do not fit their signatures, each other, or the length, for an attention that the
-    block has no place for, and for an attention or block that looks ahead in a causal encoder.
+    Raises ConfigError if options do not fit their signatures, each other, or the length, for an attention that does not
+    fit into the block, and for an attention or block that looks ahead in a causal encoder.
     """
     options: EncoderOptions = check_node(encoder, "encoder").build()
     checked_block, layers = check_node(block, "block"), attention_nodes(attention, options.depth)

@@ -1,4 +1,4 @@
-"""Loads the weights of a ViT of timm or of a BERT into our encoder: names translated, misfits refused by name."""
+"""Loads the weights of a ViT of timm or of a BERT into our encoder. Translates names, and refuses what does not fit."""
 
 from __future__ import annotations
 

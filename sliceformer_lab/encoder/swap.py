@@ -138,7 +138,7 @@ class TimmAttention(SwappedAttention):
 class TorchAttention(SwappedAttention, nn.MultiheadAttention):
     """Stands in place of nn.MultiheadAttention as self-attention. (B, N, C) or (N, B, C) -> the same.
 
-    It is one of its kind, because PyG's GPSConv skips an attention that is none.
+    It is a subclass of nn.MultiheadAttention, because PyG's GPSConv skips any other attention.
     """
 
     in_proj_bias = None  # type: ignore[assignment]  # or nn.TransformerEncoderLayer's fused path would call no attention

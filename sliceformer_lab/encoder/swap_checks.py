@@ -1,4 +1,4 @@
-"""What every swap checks: the layers that are asked for, and the padding of each batch."""
+"""What every swap checks: the requested layers, and the padding of each batch."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def _mixer_for(name: str, model: Any, module: Any, node: Mapping[str, object], s
 
 
 def repeat_swap(model: Any) -> None:
-    """Makes the noted swap of a model that was loaded again, and reads the weights that its mixers have of their own.
+    """Makes the noted swap of a model that was loaded again, and reads the weights that only its mixers have.
 
     Raises ValueError for a model without a note, and if those weights were not saved.
     """

@@ -63,7 +63,7 @@ def train(plan: RunPlan, data: DataModule, folder: Path, summary: Summary | None
 
 
 def _check_data(plan: RunPlan, data: DataModule, folder: Path, summary: Summary | None) -> None:
-    """Refuses other data than those of the run's first start; the first process records them, with remarks."""
+    """Refuses data that differ from those of the run's first start; the first process records them, with remarks."""
     changed = check_same_data(plan, folder, data)
     carried = check_tuned_on(plan, folder, data)
     if summary is None:
@@ -175,8 +175,8 @@ def _with_choices(plan: RunPlan, data: DataModule, folder: Path, summary: Summar
 def evaluate(plan: RunPlan, data: DataModule, folder: Path) -> None:
     """Scores the checkpoint of a finished run again and prints both results side by side.
 
-    Writes nothing that training wrote. The data may be others: their classes and targets count by name. Raises
-    DataError for one that the run was not trained on, and for other data of a run that has not saved these names.
+    Changes no file that training wrote. The data may differ: classes and targets are matched by name. Raises DataError
+    for a class or target that the run was not trained on, and for other data if the run has not saved these names.
     """
     trained = read_preprocessing(folder)
     if trained is None:

@@ -42,7 +42,7 @@ BACKEND = Reference()
 def source_index(v: Tensor, case: Case) -> Tensor:
     """The source token of every slot: (B, N, C) -> (B, N, C) int64, a permutation per sample and channel.
 
-    A padding slot is its own source.
+    A padding slot takes its own value.
     """
     return _source(v.transpose(1, 2).contiguous(), case).transpose(1, 2).contiguous()
 

@@ -75,7 +75,7 @@ def shift_steps(
 def distances_reached(layers: Sequence[Collection[int]], max_len: int) -> list[int]:
     """How many distances (target less source, modulo max_len) the first 1, 2, ... layers with these steps can bridge.
 
-    A value may also stay where it is in any layer, as the shortcut of a block lets it.
+    A value may also stay where it is in any layer, because a block has a skip connection.
     """
     reached, found = np.arange(max_len) == 0, []
     for steps in layers:

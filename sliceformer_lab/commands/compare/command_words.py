@@ -57,7 +57,7 @@ def comparison_command(
 def words_of_comparison(words: Sequence[str], command: str, refused: Mapping[str, str]) -> list[str]:
     """The words as options of a comparison: those that it does not have are put into `words`. Raises ConfigError.
 
-    Of `tune`, attention=A,B,C compares A with B and C. Rates that are given alone are tried, not random points.
+    For `tune`, attention=A,B,C compares A with B and C. If only rates are given, they replace the random points.
     """
     keys = {override_key(word) for word in words}
     renamed = ["trials=0"] if "rates" in keys and "trials" not in keys else []

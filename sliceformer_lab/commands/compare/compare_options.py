@@ -98,7 +98,7 @@ class CompareOptions(SearchOptions):
 
     @property
     def deciding_seed(self) -> int:
-        """The further seed for rates that the tuning seeds do not agree on."""
+        """The third seed, which decides where the tuning seeds disagree."""
         return max(self.tuning_seeds) + 1
 
     @property

@@ -131,7 +131,7 @@ def markdown(found: Comparison) -> str:
 
 
 def protocol(found: Comparison) -> Iterator[str]:
-    """What was done, as sentences."""
+    """The protocol that was followed, in sentences."""
     options, declared = found.options, found.declaration
     seeds, points = options.reporting_seeds, found.tuning.points
     trials = f"{len(points.points)} {'learning rates' if points.random is None else 'random points'}"
@@ -162,7 +162,7 @@ def protocol(found: Comparison) -> Iterator[str]:
 
 
 def which_p(outcomes: Sequence[Outcome]) -> str:
-    """Which test *p* is of: with few seeds of two tests, whose larger value counts."""
+    """Which test gives *p*: with few seeds the larger value of two tests."""
     findings = [finding for outcome in outcomes for finding in outcome.findings.values()]
     if not any(finding.estimate.over_seeds for finding in findings):
         return "*p* is of the same Student's test."
@@ -180,14 +180,14 @@ def _format_margin(found: Comparison) -> str:
 
 
 def page_notes(found: Comparison) -> list[str]:
-    """Remarks that are no part of the sentence."""
+    """Remarks that are not in the sentence."""
     notes = [missing] if (missing := missing_rows(found)) else []
     notes += [order] if (order := order_note(found)) else []
     return [*notes, *version_note(found.commits)]
 
 
 def as_json(found: Comparison) -> dict[str, Any]:
-    """Everything the page is made of."""
+    """All content of the page, for results.json."""
     tuning = found.tuning
     return {
         "sentence": verdict_sentence(found),
@@ -221,7 +221,7 @@ def command_of(found: Comparison) -> str:
 
 
 def _list_failures(found: Comparison) -> Iterator[str]:
-    """A line for each row that takes no part and each diverged run."""
+    """A line for each row that could not run and each diverged run."""
     yield from (f"- {name} takes no part: {reason}" for name, reason in found.refused.items())
     for row in found.rows:
         yield from (f"- {row.name} at {AXIS_NAMES[axis]}: {reason}" for axis, reason in row.refused.items())

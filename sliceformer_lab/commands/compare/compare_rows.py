@@ -96,7 +96,7 @@ def row_words(name: str, options: CompareOptions) -> tuple[str, ...]:
 
 
 def _belongs_to_row(key: str, name: str, subject: str) -> bool:
-    """Whether a row takes an option that was given. A part of the subject keeps the options that make it one."""
+    """Whether a row takes a given option. A preset without a part of the subject keeps the options that define it."""
     node, _, option = key.partition(".")
     if node != "attention" or name == subject:
         return True

@@ -82,7 +82,7 @@ def _format_parameters(found: Comparison, result: AxisResult, name: str) -> str:
 
 
 def rate_table(found: Comparison) -> Rows:
-    """A head, and for each row its choice among the trials with the lead on the next one."""
+    """A head, and for each row its chosen trial with its lead over the next best one."""
     metric, tuning = f"val/{found.goal.monitor}", found.tuning
     rows = [["row", format_heading(f"best {metric}"), "trial runs", "ahead of the next", "at the edge"]]
     for name, trials in tuning.trials.items():

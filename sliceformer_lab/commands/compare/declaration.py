@@ -63,7 +63,7 @@ def declare(
     facts_of_rows: Mapping[str, Any],
     operators: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Write WORD.json, or find that it declares the same; returns its content, with its time and a digest of all else.
+    """Write WORD.json, or check that it declares the same; returns its content with its time and a digest of the rest.
 
     Raises ConfigError.
     `facts_of_rows` are the task, the recipe's own learning rates and the digests of the data; `operators` are the
@@ -99,7 +99,7 @@ def source_digests(node: Mapping[str, Any]) -> dict[str, str]:
 
 
 def seeds_warning(options: CompareOptions) -> str | None:
-    """A warning that so few seeds only find differences that are large beside their spread; None if they suffice."""
+    """A warning that so few seeds find only differences far larger than their spread; None if they suffice."""
     count, seeds = len(options.others), len(options.reporting_seeds)
     needed = seeds_needed(count, WANTED_SPREADS)
     if seeds >= needed:

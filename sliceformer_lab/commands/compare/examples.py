@@ -44,9 +44,9 @@ class ExampleScores:
         return self._known[key]
 
     def above_constant(self, runs: Sequence[RunRecord], metric: str, sign: float, num_seeds: int) -> Estimate | None:
-        """By how much `num_seeds` runs are above a constant prediction on a split; None without predictions.
+        """How far `num_seeds` runs are above a constant prediction on a split; None without predictions.
 
-        Seeds without a run are as good as the constant.
+        A seed without a run counts as the constant.
         """
         found = []
         for run in runs:

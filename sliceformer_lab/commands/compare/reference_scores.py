@@ -1,4 +1,4 @@
-"""The non-neural rows of a comparison: simple models on the split of its runs."""
+"""The rows of a comparison without a network: simple models on the split of its runs."""
 
 from __future__ import annotations
 

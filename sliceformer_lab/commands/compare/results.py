@@ -1,4 +1,4 @@
-"""What the run folders of a comparison show: reporting runs, paired differences and verdicts."""
+"""The results in the run folders of a comparison: reporting runs, paired differences and verdicts."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Comparison:
 
     @property
     def obstacle(self) -> str | None:
-        """Why there is no verdict at all; None if some comparison has one."""
+        """The reason if no comparison has a verdict; else None."""
         if any(one.verdict is not None for one in self.outcomes):
             return None
         return next((f"{one.against}: {one.reason}" for one in self.outcomes), "nothing was compared")
@@ -96,7 +96,7 @@ class Comparison:
 
     @cached_property
     def commits(self) -> list[str]:
-        """The versions of the code that the trials and the reporting runs are of."""
+        """The versions of the code of the trials and the reporting runs."""
         return sorted({str(run.summary.git_commit) for run in known_runs(self.folder)})
 
     @cached_property

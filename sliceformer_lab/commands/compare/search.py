@@ -1,4 +1,4 @@
-"""The trials that every row gets: one shared list of points, its growth at an edge, and how a row's best is chosen."""
+"""The trials that every row gets: one shared list of points, how it grows, and how a row's best is chosen."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Trial:
 
     @property
     def usable(self) -> bool:
-        """Whether a run of it finished."""
+        """Whether one of its runs finished."""
         return self.lost < len(self.scores)
 
 
@@ -170,7 +170,7 @@ def contested_points(trials: Sequence[Trial], sign: float, own_rate: float) -> l
 
 
 def lead_of(chosen: Trial, trials: Sequence[Trial], sign: float) -> Estimate | None:
-    """How far the chosen trial is ahead of the next best one, over the seeds that both have; None without such."""
+    """The lead of the chosen trial over the next best one, on the seeds that both have; None if there is none."""
     others = [one for one in trials if one.point != chosen.point and one.usable]
     rival = max(others, key=lambda one: (len(one.scores), sign * one.mean), default=None)
     if rival is None:

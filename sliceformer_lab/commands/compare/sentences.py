@@ -1,4 +1,4 @@
-"""What a comparison says in sentences: its verdicts with intervals, and what limits them."""
+"""The sentences of a comparison: its verdicts with intervals, and what limits them."""
 
 from __future__ import annotations
 

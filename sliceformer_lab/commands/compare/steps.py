@@ -164,7 +164,7 @@ class Rounds:
         self._run_jobs(planned)
 
     def _choose_reported_rows(self, tuning: Tuning) -> dict[ComparedRow, Point]:
-        """The rows that score the test set, with their chosen points: those that learn, if the subject is one."""
+        """The rows that score the test set, with their chosen points: all that learn, if the subject learns."""
         subject, *others = self.rows
         learning = [row for row in others if tuning.learned[row.name] and row.name not in tuning.weaker]
         rows = [subject, *learning] if tuning.learned[subject.name] and (learning or not others) else []

@@ -1,4 +1,4 @@
-"""What the trials of a comparison show: their scores, the values that each row reports, and what has learned."""
+"""The results of a comparison's trials: their scores, the chosen values of each row, and which rows have learned."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def tuning_of(
 ) -> Tuning:
     """The trials as their folders show them: with the tuning seeds, and once it is `decided`, the deciding seed too.
 
-    What has learned depends on the tuning seeds only.
+    Whether a row has learned depends on the tuning seeds only.
     """
     first = _trials_of(folder, rows, points, wanted, with_deciding=False)
     trials = _trials_of(folder, rows, points, wanted, with_deciding=True) if decided else first
@@ -87,7 +87,7 @@ def _trials_of(
 
 
 def weaker_positions(chosen: Mapping[str, Trial | None], sign: float) -> dict[str, str]:
-    """Those of the compared rows of mha whose positions are not the best on validation; a tie goes to rope."""
+    """The compared rows of mha except the one whose positions are best on validation; a tie goes to rope."""
     means = {name: to_digits(sign * trial.mean) for name in POSITION_ROWS if (trial := chosen.get(name)) is not None}
     best = max(means, key=lambda name: means[name], default=None)
     return {name: f"{best} has the stronger positions on validation" for name in means if name != best}

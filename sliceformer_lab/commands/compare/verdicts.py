@@ -49,7 +49,7 @@ class Outcome:
     findings: Mapping[str, Finding]  # by axis
     holm_p: float | None = None  # of the largest p of all axes, adjusted over the compared rows; None: one has no p
     only_on: tuple[str, ...] = ()  # the axes with a verdict that not every axis has
-    would_be: Verdict | None = None  # a withheld verdict, if no best rate were at the edge of those tried
+    would_be: Verdict | None = None  # the verdict that is withheld
 
     @property
     def depends_on_split(self) -> bool:
@@ -68,8 +68,8 @@ def judge_rows(
 
     A row is `better` or `worse` if the sign is the same on every axis and the adjusted p of the largest p of all axes
     is below 5 %; such an intersection of tests needs no correction over the axes. It is `equivalent` if the 90 %
-    interval of every axis lies within the margin, else `undecided`. A verdict that a better rate beyond the edge of
-    those tried could undo is withheld.
+    interval of every axis lies within the margin, else `undecided`. A verdict is withheld if the best rate is the
+    smallest or largest tried and a better one beyond it could undo the verdict.
     """
     compared = {name: pairs for name, pairs in family.items() if any(one.estimate for one in pairs.values())}
     joint = dict(zip(compared, holm([_joint_p(pairs) for pairs in compared.values()]), strict=True))
