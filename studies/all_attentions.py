@@ -34,21 +34,21 @@ Result = Mapping[str, Any]
 TEXT = """\
 ## Trained side by side
 
-Mean test accuracy in percent of the seeds 0, 1 and 2 (lowest to highest). *digits*: pictures of 16 patches, 8 epochs,
-positions from N(0, 1), {digits} test pictures. *AG News*: 4,000 training texts of up to 64 word pieces in batches of
-similar length, two epochs, two layers of 64 channels, {text_csv} test texts. All rows have one recipe and one learning
-rate per task, tuned for none of them. So the table shows that each attention trains, and what it costs. **It is no
-ranking**: three seeds cannot order rows that are a point apart, a learning rate of its own may change a row, and small
-models on short sequences say little about large ones. Compare a row with the controls (*italic*) first. With 16 tokens
-`local`, `longformer`, `sparse` and `sinkhorn` read all tokens and are `mha`; `lion` without decay is `linear`.
-`mega` and `csp_causal` were not run.
-`pooling` subtracts a token from the mean of its neighbours, which loses much of a text.
+The table has the mean test accuracy in percent of the seeds 0, 1 and 2 (lowest to highest). *digits*: pictures of 16
+patches, 8 epochs, positions from N(0, 1), {digits} test pictures. *AG News*: 4,000 training texts of up to 64 word
+pieces in batches of similar length, two epochs, two layers of 64 channels, {text_csv} test texts. All rows have one
+recipe and one learning rate per task, which was tuned for none of them. So the table shows that each attention
+trains, and what it costs. **It is no ranking**: three seeds cannot order rows that are a point apart, another
+learning rate may change a row, and small models on short sequences say little about large ones. Compare a row with
+the controls (*italic*) first. With 16 tokens `local`, `longformer`, `sparse` and `sinkhorn` read all tokens, so they
+equal `mha`; `lion` without decay equals `linear`. `mega` and `csp_causal` were not run. `pooling` subtracts a token
+from the mean of its neighbours, which loses much of a text.
 
-Parameters are those of the whole model, most of them word vectors in the second task. Speed is samples in a second of
-processor time, training steps without the loader, one thread of {processor} (torch {torch}; load {load:.1f} on {cores}
-cores before the start; median of {rounds} rounds in which all took turns;
-[measured once](../studies/README.md#measured-once)). The runs are two sweeps with one thread each; TABLE has the texts
-of AG News (text, label, split). Every run is in
+Parameters are those of the whole model; in the second task most of them are word vectors. Speed is samples per second
+of processor time, for training steps without the loader, on one thread of {processor} (torch {torch}; load {load:.1f}
+on {cores} cores before the start; median of {rounds} rounds in which all took turns; [measured
+once](../studies/README.md#measured-once)). The runs are two sweeps with one thread each; TABLE has the texts of AG
+News (text, label, split). Every run is in
 [studies/results/all_attentions.json](../studies/results/all_attentions.json).
 
 ```bash

@@ -80,11 +80,11 @@ INTRODUCTION = """\
 # Attentions
 
 Each row is a class in `sliceformer_lab/attention/`, listed under the name of its YAML; `attention=NAME` selects it.
-Presets are other YAML files of the same class or of a subclass. *Year* is the first version on arXiv. *Controls*
-are there to compare with: they mix nothing (`identity`), mix without learning (`mean`, `random_mixing`,
-`random_permutation`) or mix neighbours only (`depthwise_conv`, `pooling`). Cost is that of the mixing alone, in N
-tokens, C channels and the sizes among the options. Parameters are those of one layer with 512 channels, 8 heads and at
-most 1,024 tokens, projections included.
+Presets are other YAML files of the same class or of a subclass. *Year* is that of the first version on arXiv.
+*Controls* are baselines: they mix nothing (`identity`), mix without learning (`mean`, `random_mixing`,
+`random_permutation`) or mix neighbours only (`depthwise_conv`, `pooling`). *Cost* is the cost of the mixing alone,
+for N tokens, C channels and the sizes among the options. *Parameters* counts one layer with 512 channels, 8 heads and
+at most 1,024 tokens, projections included.
 """
 CAPABILITIES: Mapping[str, Callable[[Attention], bool]] = {
     "bias": lambda layer: layer.accepts_bias,
@@ -96,19 +96,19 @@ CAPABILITIES: Mapping[str, Callable[[Attention], bool]] = {
 }
 LEGEND = """
 *bias*: adds a pairwise bias to its weights. *padding*: accepts samples of different lengths. *causal*: can be built
-so that no token sees a later one, as `task=text_lm` needs ([causal.md](../studies/causal.md)). *order-sensitive*:
-permuting the input tokens does more than permute the output. *mixable*: can be placed in a block that does the
+so that no token sees a later one, as `task=text_lm` needs ([causal.md](../studies/causal.md)). *order-sensitive*: a
+permutation of the input tokens does more than permute the output. *mixable*: fits into a block that does the
 projections itself. *q, k*: has queries and keys, as `encoder.position=rope` needs. `attention=hybrid` uses several of
-these, one for each layer.
+these attentions, one for each layer.
 """
 MATRIX = """\
 ## What runs where
 
 {names}
 
-The other tasks and blocks take these. `task.bias=false` makes a task that passes a pairwise bias take all. Each task
-has its own encoder here; blocks and rotary positions were tried on `digits`, graph blocks on `zinc` with
-`task.bias=false`.
+The table shows which attentions run with the other tasks and blocks. With `task.bias=false` a task that passes a
+pairwise bias takes all. Each task has its own encoder here. Blocks and rotary positions were tried on `digits`, graph
+blocks on `zinc` with `task.bias=false`.
 """
 
 

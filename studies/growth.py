@@ -43,19 +43,19 @@ TEXT = """\
 One layer of {dim} channels and {num_heads} heads, batch 1, float32, forward and backward pass. Time is processor time
 on one thread of {processor} (torch {torch}; load {load} on {cores} cores before the start; median of {rounds} rounds in
 which all take turns).{later}
-Longer lengths are given as multiples of the first. p is the exponent of N^p fitted to the
-{fitted} longest lengths of a row, beside the cost that the class states; fixed costs of starting operations bring it
-below the stated one. Rows that end at 1,024 tokens have none, because starting costs are most of their time at 64.
+Longer lengths are given as multiples of the first. p is the exponent of N^p fitted to the {fitted} longest lengths of
+a row; compare it with the cost that the class states. Fixed costs of starting operations make it smaller than stated.
+Rows that end at 1,024 tokens have no p, because starting costs are most of their time at 64.
 
 Where p exceeds the stated exponent, memory is the reason, not arithmetic. Of the operators with a cost of N,
 Performer has the largest excess; of those with N^2, `mega`, `random_mixing` and `differential` have .3 to .4. The C
-library returns its large tensors to the system, so each pass fetches their pages anew. Performer alone, in a
-measurement beside the table (1,024 to 16,384 tokens, getrusage, load 1.5; p = 1.33, 1.29 in the table): at 16,384
-tokens 311,000 page faults, and .39 of .87 s in the system. User time alone gives p = 1.12. With
-`GLIBC_TUNABLES=glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=4294967296` there are no faults, the pass
-takes .54 s, and p is 1.18. Longformer has p = 1.01 in the table. Beyond 4,096 tokens the tensors of a pass no
-longer fit into the cache of a core (2 MB), so rows with little arithmetic for each number, as `fnet` and
-`depthwise_conv`, have 1.2. `sinkhorn` and `sparse` have blocks of a fixed size, so their N^2 part enters late.
+library returns their large tensors to the system, so each pass fetches the pages anew. We measured Performer alone
+(1,024 to 16,384 tokens, getrusage, load 1.5; p = 1.33, 1.29 in the table): at 16,384 tokens it has 311,000 page
+faults, and spends .39 of .87 s in the system. User time alone gives p = 1.12. With
+`GLIBC_TUNABLES=glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=4294967296` there are no faults, the pass takes
+.54 s, and p is 1.18. Longformer has p = 1.01 in the table. Beyond 4,096 tokens the tensors of a pass no longer fit
+into the cache of a core (2 MB), so rows with little arithmetic for each number, such as `fnet` and `depthwise_conv`,
+have 1.2. `sinkhorn` and `sparse` have blocks of a fixed size, so their N^2 part enters late.
 
 Memory is the peak that the pass itself holds (torch.profiler's memory events). A row ends where the next length would
 take more than {most_gb:.0f} GB or {most_seconds} seconds, judged by its growth so far.

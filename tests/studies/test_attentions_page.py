@@ -42,7 +42,7 @@ def test_every_measured_attention_has_a_row_and_a_new_one_waits_for_its_measurem
 
 def test_matrix_has_every_task_once_and_refuses_what_a_run_refuses() -> None:
     matrix = committed_matrix()
-    sentence, _, table = matrix.partition("\n\nThe other tasks and blocks take these.")
+    sentence, _, table = matrix.partition("\n\nThe table shows which attentions run with the other tasks and blocks.")
     head = next(line for line in table.splitlines() if line.startswith("| attention"))
     columns = head.strip("| ").split(" | ")
     for task in option_names("task"):

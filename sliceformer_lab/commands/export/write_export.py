@@ -60,7 +60,8 @@ def write_export(options: ExportOptions) -> None:
             shutil.copy2(source / name, unfinished / name)
         write_text(unfinished / "README.md", model_card(opened, options.format, written, copied))
     console = PlainConsole()
-    console.print(f"the exported model gives the outputs of the run's, up to {written.difference:.1e} (relative)")
+    difference = f"a relative difference of {written.difference:.1e}"
+    console.print(f"the exported model gives the outputs of the run's model, up to {difference}")
     if written.lengths is not None:
         console.print(sentence_of_lengths(written.lengths))
     console.print(str(folder))

@@ -59,7 +59,8 @@ def _number_axes(axes: Axes, rows: Mapping[str, float], probes: Sequence[str], s
     axes.grid(visible=False)
     over = "one seed" if seeds == 1 else f"mean over {seeds} seeds"
     axes.set_xlabel(
-        f"test accuracy, {over}; small: steps to .99\n*: fewer so far; †: a run diverged and counts as chance\n"
+        f"test accuracy, {over}; small: steps to .99, or how many seeds reached it\n"
+        "*: not all seeds yet; †: a run diverged and counts as chance\n"
         "hatched: cannot run, or diverged at every rate; empty: not run yet"
     )
 

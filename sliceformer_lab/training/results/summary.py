@@ -271,7 +271,7 @@ def _format_costs(summary: RunSummary) -> list[tuple[str, str]]:
         rows.append(("training speed", f"{summary.samples_per_second:,.0f} samples/s"))
     if (fast := summary.prediction) is not None:
         many = f"{fast.inputs_per_second:,.0f} inputs/s in batches of {fast.batch}"
-        rows.append(("prediction", f"{fast.latency_ms:.2f} ms for one of the largest size, {many}"))
+        rows.append(("prediction", f"{fast.latency_ms:.2f} ms for one input of the largest size, {many}"))
     if summary.peak_memory_gb is not None:
         rows.append(("peak memory", f"{summary.peak_memory_gb:.2f} GB"))
     return [*rows, ("time", f"{summary.wall_seconds:.0f} s")]
