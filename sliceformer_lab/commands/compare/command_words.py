@@ -16,8 +16,8 @@ from sliceformer_lab.runs.sweep import override_key
 
 USE_OF_COMMANDS = {
     "tune": "you want the best learning rate of each attention, and a first comparison at it",
-    "audit": "you want a verdict: does one attention do more than controls of equal size and equal time",
-    "map": "you want to know what each attention can do: count, look up, carry, sort",
+    "audit": "you want a verdict: does one attention do more than controls of equal size and equal training time",
+    "map": "you want to know what each attention can do: count, look up, move a symbol, sort",
 }
 REFUSED_KEYS = {
     "study": "a comparison is a sweep of its own; give its task or recipe",
