@@ -12,9 +12,9 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
-from itertools import product
 from pathlib import Path
 from statistics import median
 from time import process_time
@@ -23,12 +23,15 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from torch.profiler import ProfilerActivity, profile
 
 from sliceformer_lab.attention import Attention, LayerSpec, build_layer
 from sliceformer_lab.config.compose import load_option
-from sliceformer_lab.measures.drawing import COLOURS, MARKERS
+from sliceformer_lab.measures.drawing import MUTED, Chart, Look, legend_of, look_at, save_chart
+from sliceformer_lab.measures.line_panels import value_axis
 from sliceformer_lab.runs.plain_text import markdown_table
 
 STUDIES = Path(__file__).resolve().parent
@@ -37,6 +40,8 @@ LENGTHS = (64, 256, 1024, 4096, 16384, 65536)
 FITTED = 3  # longest lengths, to which the exponents are fitted
 MAX_BYTES, MAX_SECONDS = 2**30, 20  # a length is skipped if the growth so far predicts more
 DIM, HEADS, ROUNDS = 64, 4, 3
+COLOURED = ("mha", "linear", "performer", "samsa", "sliceformer", "csp", "identity")  # in the picture
+GREY = "#C8C8C8"
 TEXT = """\
 ## Growth
 
@@ -146,20 +151,24 @@ def _later(later: dict[str, Any] | None) -> str:
 
 
 def draw() -> None:
-    """Write studies/figures/growth.png: attentions with queries and keys above, the others below."""
+    """Write studies/figures/growth.png: the attentions of COLOURED in colours, and all others in grey."""
     measured = read()
-    figure = Figure(figsize=(13, 12), layout="constrained")
-    rows = np.asarray(figure.subfigures(2, 1), dtype=object)
-    for with_keys, row in zip((True, False), rows, strict=True):
-        found = {n: f for n, f in measured["attentions"].items() if _layer(n, LENGTHS[0]).needs_qk == with_keys}
-        panels = row.subplots(1, 2)
-        for axes, key, unit, title in zip(
-            panels, ("seconds", "peak_bytes"), (1e-3, 1e6), ("Time, ms", "Memory, MB"), strict=True
-        ):
-            _panel(axes, {name: np.array(values[key]) / unit for name, values in found.items()}, measured["lengths"])
-            axes.set_title(f"{title}: one layer {'with' if with_keys else 'without'} queries and keys")
-        row.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
-    figure.savefig(PICTURE, dpi=60, metadata={"Measurements": digest()})
+    looks = {name: look_at(place, control=name == "identity") for place, name in enumerate(COLOURED)}
+    grey = Line2D([], [], color=GREY, label=f"{len(measured['attentions']) - len(looks)} others, in the table")
+    panels = [
+        partial(
+            _panel,
+            looks=looks,
+            curves={n: np.array(v[key]) / unit for n, v in measured["attentions"].items()},
+            title=title,
+        )
+        for key, unit, title in (("seconds", 1e-3, "Time, ms"), ("peak_bytes", 1e6, "Memory, MB"))
+    ]
+    save_chart(Chart(panels=panels, legend=[*legend_of(looks), grey], size=(4.6, 3.8)), PICTURE)
+    about = PngInfo()
+    about.add_text("Measurements", digest())
+    with Image.open(PICTURE) as picture:
+        picture.save(PICTURE, pnginfo=about)
 
 
 def _layer(name: str, num_tokens: int) -> Attention:
@@ -214,23 +223,22 @@ def _label(length: int) -> str:
     return f"{length // 1024}K" if length >= 1024 else str(length)
 
 
-def _panel(axes: Axes, curves: dict[str, np.ndarray[Any, np.dtype[np.float64]]], lengths: Sequence[int]) -> None:
-    styles = list(product(("-", "--", ":", "-."), zip(COLOURS, MARKERS, strict=True)))
-    for (name, values), (line, (colour, marker)) in zip(curves.items(), styles[: len(curves)], strict=True):
-        axes.plot(lengths[: len(values)], values, line, color=colour, marker=marker, markersize=4, label=name)
-    ends = np.array([lengths[0], lengths[-1]])
+def _panel(
+    axes: Axes, looks: Mapping[str, Look], curves: Mapping[str, np.ndarray[Any, np.dtype[np.float64]]], title: str
+) -> None:
+    for name in sorted(curves, key=looks.__contains__):  # grey lines are below
+        values, look = curves[name], looks.get(name)
+        if look is None:
+            axes.plot(LENGTHS[: len(values)], values, color=GREY, linewidth=0.6)
+        else:
+            axes.plot(LENGTHS[: len(values)], values, look.line, color=look.colour, marker=look.marker)
+    ends = np.array([LENGTHS[0], LENGTHS[-1]])
     low = min(values[0] for values in curves.values())
-    for power in (1, 2):
-        axes.plot(ends, low / 2 * (ends / ends[0]) ** power, color="0.6", linewidth=1)
-        axes.annotate(
-            f"N^{power}" if power > 1 else "N",
-            (lengths[FITTED], low / 2 * (lengths[FITTED] / lengths[0]) ** power),
-            ha="right",
-            va="bottom",
-            color="0.4",
-        )
+    for power, name in ((1, "N"), (2, "N^2")):
+        axes.plot(ends, low / 2 * (ends / ends[0]) ** power, "--", color=MUTED, linewidth=0.8)
+        place = LENGTHS[FITTED]
+        axes.annotate(name, (place, low / 2 * (place / ends[0]) ** power), ha="right", va="bottom", color=MUTED)
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_ylim(low / 3, 3 * max(values[-1] for values in curves.values()))
-    axes.set_xticks(lengths, [_label(length) for length in lengths])
-    axes.set_xlabel("tokens")
+    value_axis(axes, (low / 3, 3 * max(values[-1] for values in curves.values())), log=True)
+    axes.set_xticks(LENGTHS, [_label(length) for length in LENGTHS])
+    axes.set(title=title, xlabel="tokens")
