@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.patch_grid import PatchGrid
+from sliceformer_lab.attention.precision import wide_type
 from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.attention.softmax import attend
 from sliceformer_lab.batch import Padding
@@ -38,7 +39,7 @@ class Agent(QueryKeyAttention):
 
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""
-        bins = self._weigh_bins(q.shape[2], padding, q.device)
+        bins = self._weigh_bins(q, padding)
         agents = bins.to(q.dtype)[:, None] @ q  # (B, H, A, D)
         if padding is None:
             return attend(q, agents, attend(agents, k, v, dropout=dropout), dropout=dropout)
@@ -47,8 +48,9 @@ class Agent(QueryKeyAttention):
         gathered = attend(agents, k, v, padding.mask[:, None, None], dropout=dropout)
         return attend(q, agents, gathered, present[:, None, None], dropout=dropout)
 
-    def _weigh_bins(self, num_tokens: int, padding: Padding | None, device: torch.device) -> Tensor:
+    def _weigh_bins(self, q: Tensor, padding: Padding | None) -> Tensor:
         """The weight of each token in the mean of each bin (B or 1, A, N), all zero in a bin of padding."""
+        num_tokens, device = q.shape[2], q.device
         if self.spec.grid is None:
             lengths = torch.tensor(num_tokens, device=device) if padding is None else padding.lengths[:, None, None]
             bins = _assign_parts(lengths, self.agents, num_tokens, device).expand(1 if padding is None else -1, -1, -1)
@@ -58,7 +60,7 @@ class Agent(QueryKeyAttention):
             bins = F.pad(self.patches.to_tokens(cells[..., None])[None, ..., 0], (self.spec.num_prefix, 0))
         if padding is not None:
             bins = bins & padding.mask[:, None]
-        return bins / bins.sum(dim=-1, keepdim=True).clamp(min=1)
+        return bins / bins.sum(dim=-1, keepdim=True, dtype=wide_type(q)).clamp(min=1)
 
 
 def _assign_parts(length: int | Tensor, number: int, places: int, device: torch.device) -> Tensor:

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.gradcheck import GradcheckError, gradcheck
+from torch.func import functional_call
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -60,11 +62,6 @@ def require(holds: bool | Tensor, message: str) -> None:
         raise AssertionError(message)
 
 
-def assert_shape(out: Tensor, num_tokens: int) -> None:
-    expected = (2, num_tokens, DIM)
-    require(out.shape == expected, f"the output has the shape {tuple(out.shape)} in place of {expected}")
-
-
 def assert_finite(**tensors: Tensor | None) -> None:
     for name, tensor in tensors.items():
         require(tensor is not None and bool(tensor.isfinite().all()), f"{name} is None or not finite")
@@ -81,31 +78,11 @@ def check_declares_complexity_and_source(make: Factory) -> None:
     require(bool(getattr(layer, "source", "")), "source is not declared")
 
 
-def check_shape(make: Factory) -> None:
-    """The output has the shape of the input."""
-    assert_shape(build(make)(tokens(MAX_LEN)), MAX_LEN)
-
-
-def check_one_token(make: Factory) -> None:
-    """A sequence of one token works."""
-    out = build(make, max_len=1)(tokens(1))
-    assert_shape(out, 1)
-    assert_finite(out=out)
-
-
-def check_length_that_no_block_divides(make: Factory) -> None:
-    """A length that no block size divides works."""
-    out = build(make, max_len=13)(tokens(13))
-    assert_shape(out, 13)
-    assert_finite(out=out)
-
-
-def check_shorter_than_max_len(make: Factory) -> None:
-    """Sequences shorter than max_len work."""
-    layer = build(make)
-    for num_tokens in (1, 5, 12):
-        out = layer(tokens(num_tokens))
-        assert_shape(out, num_tokens)
+def check_lengths(make: Factory) -> None:
+    """The output has the shape of the input, for one token, max_len, and what no block size divides."""
+    for num_tokens, max_len in ((1, 1), (13, 13), (1, MAX_LEN), (5, MAX_LEN), (12, MAX_LEN), (MAX_LEN, MAX_LEN)):
+        out, expected = build(make, max_len=max_len)(tokens(num_tokens)), (2, num_tokens, DIM)
+        require(out.shape == expected, f"the output has the shape {tuple(out.shape)} in place of {expected}")
         assert_finite(out=out)
 
 
@@ -119,6 +96,21 @@ def check_gradients_reach_everything(make: Factory) -> None:
         assert_finite(**found)
         reached |= {name: reached.get(name, False) or bool(g.any()) for name, g in found.items() if g is not None}
     require(all(reached.values()), f"always zero: {', '.join(name for name, ok in reached.items() if not ok)}")
+
+
+def check_derivatives(make: Factory) -> None:
+    """In float64, derivatives are those of finite differences, within 2 %."""
+    layer, x = build(make, max_len=6).double(), tokens(6).double().requires_grad_()
+    names, values = zip(*layer.named_parameters(), strict=True)
+
+    def run(x: Tensor, *values: Tensor) -> Any:
+        torch.manual_seed(0)  # of an attention that is random in evaluation
+        return functional_call(layer, dict(zip(names, values, strict=True)), (x,))
+
+    try:  # steps that float32 rounds off; published gradients may leave out what changes a weight by less than 1e-4
+        gradcheck(run, (x, *values), eps=1e-8, atol=1e-4, rtol=0.02, nondet_tol=1e-8, fast_mode=True)
+    except GradcheckError as error:
+        raise AssertionError(" ".join(str(error).split("\n\n")[0].split())) from error
 
 
 def check_padding_changes_nothing(make: Factory) -> None:

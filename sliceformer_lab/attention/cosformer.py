@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.kernel import KernelAttention
+from sliceformer_lab.attention.precision import wide_type
 from sliceformer_lab.batch import Padding
 
 
@@ -33,7 +34,8 @@ class Cosformer(KernelAttention):
     def features(self, q: Tensor, k: Tensor, padding: Padding | None) -> tuple[Tensor, Tensor]:
         """(B, H, N, D) queries and keys -> their features (B, H, N, 2D)."""
         self.refuse_longer(q.shape[2])
-        angles = torch.arange(q.shape[2], device=q.device)[:, None] * (pi / (2 * self.horizon))  # (N, 1)
+        places = torch.arange(q.shape[2], device=q.device, dtype=wide_type(q))[:, None]  # (N, 1)
+        angles = places * (pi / (2 * self.horizon))
         cos, sin = angles.cos(), angles.sin()
         phi_q, phi_k = (torch.cat([x * cos, x * sin], dim=-1).to(x.dtype) for x in (F.relu(q), F.relu(k)))
         return phi_q, phi_k

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sliceformer_lab.attention.precision import widen
+
 CHUNK_TOKENS = 32  # tokens, or chunks, whose weights are computed for all pairs
 MIN_LOG_WEIGHT = -60.0  # log of a weight: 0 beyond, since its products would be subnormal, which CPUs are slow with
 
@@ -19,7 +21,7 @@ def decayed_sum(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, chunk: int =
     num_tokens = v.shape[2]
     size = min(chunk, num_tokens)
     q, k, v = (_in_groups(x, size) for x in (q, k, v))  # (B, H, K, G, D or E)
-    since_start = _in_groups(log_decay.float(), size, dim=2).cumsum(dim=-1)  # (B, H, K, G), own token included
+    since_start = _in_groups(widen(log_decay), size, dim=2).cumsum(dim=-1)  # (B, H, K, G), own token included
     inside = ((q @ k.mT) * _pair_decay(since_start).to(q.dtype)) @ v
     to_end = _exp_or_zero(since_start[..., -1:] - since_start).to(v.dtype)
     head = "h" if k.shape[1] > 1 else "x"  # x: shared by the heads, and not copied for each

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.precision import widen
 from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import NonNegative, Positive
@@ -46,7 +47,7 @@ class ESPFormer(QueryKeyAttention):
             return self._attend(v, q, k, padding)
 
     def _attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None) -> Tensor:
-        q, k = (x.float() * x.shape[-1] ** -0.5 for x in (q, k))
+        q, k = (widen(x) * x.shape[-1] ** -0.5 for x in (q, k))
         real = None if padding is None else padding.mask[:, None]
         if padding is not None:
             q, k = (x.masked_fill(~padding.mask[:, None, :, None], 0) for x in (q, k))

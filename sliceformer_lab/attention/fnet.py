@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs
+from sliceformer_lab.attention.precision import widen
 from sliceformer_lab.batch import Padding, fill_padding
 
 
@@ -17,8 +18,8 @@ class FNet(Attention):
     deviation = "FNet: does not divide by sqrt(N C); no linear maps before and after"
 
     def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
-        """(B, N, C) -> (B, N, C). Computed in float32, because torch has no transform in half precision."""
-        over_channels = torch.fft.fft(v.float(), dim=2, norm="ortho")
+        """(B, N, C) -> (B, N, C). Computed in float32 or better, because torch has no transform in half precision."""
+        over_channels = torch.fft.fft(widen(v), dim=2, norm="ortho")
         if given.padding is None:
             mixed: Tensor = torch.fft.fft(over_channels, dim=1, norm="ortho")
         else:
@@ -34,19 +35,19 @@ def _ragged_fft(x: Tensor, padding: Padding) -> Tensor:
     """
     num_tokens = x.shape[1]
     size = 1 << (2 * num_tokens - 2).bit_length()
-    chirp = _build_chirp(padding.lengths, num_tokens)[:, :, None]  # (B, N, 1)
+    chirp = _build_chirp(padding.lengths, num_tokens, x.real.dtype)[:, :, None]  # (B, N, 1)
     lags = torch.cat([chirp, chirp.new_zeros(len(x), size - 2 * num_tokens + 1, 1), chirp[:, 1:].flip(1)], dim=1).conj()
     signal = fill_padding(x * chirp, padding)
     spectrum = torch.fft.fft(signal, size, dim=1) * torch.fft.fft(lags, dim=1)
     transformed: Tensor = torch.fft.ifft(spectrum, dim=1)[:, :num_tokens] * chirp
-    return fill_padding(transformed / padding.lengths[:, None, None].sqrt(), padding)
+    return fill_padding(transformed / padding.lengths[:, None, None].to(x.real.dtype).sqrt(), padding)
 
 
-def _build_chirp(lengths: Tensor, num_tokens: int) -> Tensor:
+def _build_chirp(lengths: Tensor, num_tokens: int, dtype: torch.dtype) -> Tensor:
     """exp(-i pi k^2 / n) for token k of a sample with n real tokens, complex (B, N).
 
     k^2 is reduced mod 2n in integers, because an angle in floating point loses all digits at long lengths.
     """
     k = torch.arange(num_tokens, device=lengths.device)
-    angle = (k**2 % (2 * lengths[:, None])) * (-torch.pi / lengths[:, None])
+    angle = (k**2 % (2 * lengths[:, None])).to(dtype) * (-torch.pi / lengths[:, None].to(dtype))
     return torch.polar(torch.ones_like(angle), angle)

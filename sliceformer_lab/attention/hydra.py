@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
 from sliceformer_lab.attention.decayed_sum import decayed_sum
+from sliceformer_lab.attention.precision import widen
 from sliceformer_lab.config.option_types import Count, OddCount
 
 EPS = 1e-5
@@ -71,7 +72,7 @@ class Hydra(Attention):
             raise ValueError("hydra mixes with a gate and states from the layer's input: mix(v, gate, states)")
         states, steps = k[..., : 4 * self.state], k[..., 4 * self.state :]
         x = torch.cat([v, states], dim=-1)
-        steps = F.softplus(steps.float() + self.step_bias.float().repeat(2))
+        steps = F.softplus(widen(steps) + widen(self.step_bias).repeat(2))
         x, steps = (given.zero_padding(part) for part in (x, steps))
         x = F.silu(self.conv(x.mT).mT)
         v = x[..., : self.width]
@@ -87,5 +88,5 @@ class Hydra(Attention):
 
     def _scan_tokens(self, v: Tensor, b: Tensor, c: Tensor, step: Tensor) -> Tensor:
         """The outputs of the model after each token: v (B, H, N, P), b and c (B, N, S), step (B, H, N)."""
-        log_decay = -self.log_decay.float().exp()[:, None] * step
+        log_decay = -widen(self.log_decay).exp()[:, None] * step
         return decayed_sum(c[:, None], b[:, None], step.to(v.dtype)[..., None] * v, log_decay)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.decayed_sum import decayed_sum
 from sliceformer_lab.attention.kernel import KernelAttention
+from sliceformer_lab.attention.precision import widen
 from sliceformer_lab.batch import Padding
 
 
@@ -45,7 +46,7 @@ class Lion(KernelAttention):
         """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""
         if not self.decays:
             return super().attend(v, q, k, padding, dropout)
-        log_decay = F.logsigmoid(self.decay.float())[None, :, None].expand(1, -1, v.shape[2])
+        log_decay = F.logsigmoid(widen(self.decay))[None, :, None].expand(1, -1, v.shape[2])
         return self.attend_decayed(v, q, k, log_decay, padding)
 
     def attend_decayed(self, v: Tensor, q: Tensor, k: Tensor, log_decay: Tensor, padding: Padding | None) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.lion import Lion
+from sliceformer_lab.attention.precision import widen
 from sliceformer_lab.batch import Padding
 
 
@@ -32,12 +33,12 @@ class LionSelective(Lion):
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Values and queries (B, N, H*D), keys (B, N, H*(D + 1)): the last channel of a head is the factor's log."""
         v, q, k = super().project(x)
-        log_factor = F.logsigmoid(-self.factor(x).float())  # 1 - sigmoid, without its rounding to 0
+        log_factor = F.logsigmoid(-widen(self.factor(x)))  # 1 - sigmoid, without its rounding to 0
         keys = torch.cat([torch.unflatten(k, -1, (self.spec.num_heads, -1)), log_factor[..., None]], dim=-1)
         return v, q, keys.flatten(2)
 
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """(B, H, N, E) values, (B, H, N, D) queries, keys (B, H, N, D + 1) of `project` -> (B, H, N, E)."""
         del dropout  # no weight is ever computed
-        log_factor = F.pad(k[..., 1:, -1].float(), (1, 0))  # the first token's is 1
+        log_factor = F.pad(widen(k[..., 1:, -1]), (1, 0))  # the first token's is 1
         return self.attend_decayed(v, q, k[..., :-1].to(q.dtype), log_factor, padding)

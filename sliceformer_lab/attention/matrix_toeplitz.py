@@ -8,12 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
+from sliceformer_lab.attention.precision import widen
 
 
 class MatrixToeplitz(Attention):
     """v + M v / (2 sqrt(L)) with one learned weight for each distance, both ways, in each head.
 
-    Computed by FFT in float32. Raises ValueError without spec.max_len.
+    Computed by FFT in float32 or better. Raises ValueError without spec.max_len.
     """
 
     maps_channels = True
@@ -41,6 +42,6 @@ def toeplitz_product(v: Tensor, forward: Tensor, reverse: Tensor) -> Tensor:
     n = v.shape[2]
     size = 2 * n
     gap = forward.new_zeros(*forward.shape[:-1], 1)
-    kernel = torch.cat([forward, gap, reverse.flip(-1)], dim=-1).float()  # of a circular sequence of 2 N tokens
-    spectrum = torch.fft.rfft(kernel, size)[..., None] * torch.fft.rfft(v.float(), size, dim=2)
+    kernel = widen(torch.cat([forward, gap, reverse.flip(-1)], dim=-1))  # of a circular sequence of 2 N tokens
+    spectrum = torch.fft.rfft(kernel, size)[..., None] * torch.fft.rfft(widen(v), size, dim=2)
     return torch.fft.irfft(spectrum, size, dim=2)[:, :, :n].to(v.dtype)

@@ -9,6 +9,7 @@ from torch import Tensor
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.blocked import to_blocks, to_tokens
 from sliceformer_lab.attention.dropout import drop
+from sliceformer_lab.attention.precision import widen
 from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count, EvenCount
@@ -89,7 +90,7 @@ class Reformer(QueryKeyAttention):
         dropout: float,
     ) -> tuple[Tensor, Tensor]:
         """Each chunk attends to the one before and itself. -> (B, H*R, K, m, E), log-sum-exp of the scores (..., 1)."""
-        scores = (q @ _with_previous(k).mT).float() / self.head_dim**0.5
+        scores = widen(q @ _with_previous(k).mT) / self.head_dim**0.5
         itself = torch.eye(self.chunk_length, dtype=torch.bool, device=q.device)
         scores = scores.masked_fill(F.pad(itself, (self.chunk_length, 0)), _ITSELF)
         scores = scores.masked_fill(~self._mask_keys(buckets), torch.finfo(scores.dtype).min)

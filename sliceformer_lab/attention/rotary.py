@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sliceformer_lab.attention.precision import widen
+
 
 def rotate(
     x: Tensor,
@@ -26,21 +28,18 @@ def rotate(
     axes = 1 if grid is None else 2
     if head_dim % (2 * axes):
         raise ValueError(f"rope needs a head width that is a multiple of {2 * axes}, got {head_dim}")
-    angles = _compute_angles(x.shape[1], head_dim, grid, num_prefix, order, x.device)  # (N, D/2)
+    pairs = widen(torch.unflatten(x, -1, (num_heads, -1, 2)))  # (B, N, H, D/2, 2)
+    angles = _compute_angles(pairs, grid, num_prefix, order)  # (N, D/2)
     cos, sin = angles.cos()[:, None], angles.sin()[:, None]
-    even, odd = torch.unflatten(x, -1, (num_heads, -1, 2)).float().unbind(-1)  # (B, N, H, D/2)
+    even, odd = pairs.unbind(-1)
     rotated = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
     return rotated.flatten(2).to(x.dtype)
 
 
 def _compute_angles(
-    num_tokens: int,
-    head_dim: int,
-    grid: tuple[int, int] | None,
-    num_prefix: int,
-    order: tuple[int, ...] | None,
-    device: torch.device,
+    pairs: Tensor, grid: tuple[int, int] | None, num_prefix: int, order: tuple[int, ...] | None
 ) -> Tensor:
+    num_tokens, device = pairs.shape[1], pairs.device
     token = torch.arange(num_tokens, device=device)
     if grid is None:
         coordinates = token[None]  # (1, N)
@@ -50,6 +49,6 @@ def _compute_angles(
             of_patches = order[: max(0, num_tokens - num_prefix)]  # longformer rotates its global tokens alone
             patch[num_prefix:] = torch.tensor(of_patches, device=device, dtype=patch.dtype)
         coordinates = torch.stack([patch // grid[1], patch % grid[1]])  # (2, N)
-    pairs = head_dim // 2 // len(coordinates)
-    frequency = 10000.0 ** (-torch.arange(pairs, device=device, dtype=torch.float32) / pairs)
-    return torch.cat([c[:, None].float() * frequency for c in coordinates], dim=1)
+    number = pairs.shape[3] // len(coordinates)
+    frequency = 10000.0 ** (-torch.arange(number, device=device, dtype=pairs.dtype) / number)
+    return torch.cat([c[:, None] * frequency for c in coordinates], dim=1)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import ALONE, Attention, BlockInputs, LayerSpec
 from sliceformer_lab.attention.matrix_toeplitz import toeplitz_product
+from sliceformer_lab.attention.precision import widen
 from sliceformer_lab.config.option_types import EvenCount
 
 BLOCK_STEPS = 64  # steps in time whose powers are computed one by one
@@ -18,7 +19,8 @@ class S4D(Attention):
     """D v plus the outputs of two diagonal state space models, one reading from each end. (B, N, dim) -> (B, N, dim).
 
     A model has state / 2 pairs of complex numbers in each channel. The one from the end reads the tokens after a token,
-    without the token itself. Computed by FFT in float32. The published GELU and gated output are left to the block.
+    without the token itself. Computed by FFT in float32 or better. The published GELU and gated output are
+    left to the block.
     """
 
     maps_channels = True
@@ -54,13 +56,13 @@ class _Kernel(nn.Module):
             parameter.no_decay = True  # type: ignore[attr-defined]
 
     def forward(self, num_steps: int) -> Tensor:
-        """2 Re sum_s C_s (exp(dt A_s) - 1) / A_s exp(dt A_s t) for t = 0 to N - 1. -> (C, N) float32.
+        """2 Re sum_s C_s (exp(dt A_s) - 1) / A_s exp(dt A_s t) for t = 0 to N - 1. -> (C, N), in float32 or better.
 
         exp(dt A t) is computed as a product for t = block * BLOCK_STEPS + rest, so that no (C, S, N) tensor exists.
         """
-        step = self.log_step.float().exp()[:, None]
-        decay, frequency = -self.log_decay.float().exp(), self.frequency.float()
-        weight = torch.view_as_complex(self.output.float()) / torch.complex(decay, frequency)
+        step = widen(self.log_step).exp()[:, None]
+        decay, frequency = -widen(self.log_decay).exp(), widen(self.frequency)
+        weight = torch.view_as_complex(widen(self.output)) / torch.complex(decay, frequency)
         decay, frequency = decay * step, frequency * step  # (C, S)
         weight = weight * torch.complex(  # exp(dt A) - 1 without cancellation
             decay.expm1() * frequency.cos() - 2 * (frequency / 2).sin().square(), decay.exp() * frequency.sin()

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import ALONE, NEVER, Attention, BlockInputs, LayerSpec
+from sliceformer_lab.attention.precision import widen
 from sliceformer_lab.attention.softmax import attend
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count, Positive
@@ -117,7 +118,7 @@ class SAMSA(Attention):
 
     def sample(self, k: Tensor, v: Tensor, scores: Tensor, padding: Padding | None = None) -> TokenSample:
         """The slots that every query attends to, from keys and values (B, N, H*D) and scores (B, N, H)."""
-        z = scores.transpose(1, 2).float()
+        z = widen(scores.transpose(1, 2))
         if padding is not None:
             z = z.masked_fill(~padding.mask[:, None], -torch.inf)
         gathers_only = self.hard and not self.training
@@ -135,7 +136,7 @@ class SAMSA(Attention):
         """
         if self.supports is None:
             return F.pad(z, (0, 2 * self.sample_size), value=NEVER)
-        return torch.cat([z, self.supports.scores.float().expand(len(z), -1, -1)], 2)
+        return torch.cat([z, self.supports.scores.to(z.dtype).expand(len(z), -1, -1)], 2)
 
     def _gather_rows(self, k: Tensor, v: Tensor, index: Tensor) -> Tensor:
         """Keys and values, concatenated, of the candidates `index` (B, H, S) -> (B, H, S, 2D).

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.dropout import drop
+from sliceformer_lab.attention.precision import widen
 from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
@@ -32,7 +33,7 @@ class Sinkformer(QueryKeyAttention):
 
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""
-        logs = _normalise_weights((q @ k.mT / sqrt(self.head_dim)).float(), padding, self.n_it)
+        logs = _normalise_weights(widen(q @ k.mT / sqrt(self.head_dim)), padding, self.n_it)
         return drop(logs.exp().to(v.dtype), dropout) @ v
 
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.blocked import attend_blocks, real_tokens, to_blocks, to_tokens
+from sliceformer_lab.attention.precision import widen
 from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count, Positive
@@ -58,7 +59,7 @@ class Sinkhorn(QueryKeyAttention):
         """
         if self.sort is None:
             return keys.new_ones(1, 1, 1, 1)
-        scores = self.sort(keys.sum(dim=3))[..., : keys.shape[2]].float() / self.temperature
+        scores = widen(self.sort(keys.sum(dim=3))[..., : keys.shape[2]]) / self.temperature
         alone = torch.eye(keys.shape[2], device=keys.device).log()  # 0 on the diagonal, -inf elsewhere
         scores = scores.where(real[..., :, None] & real[..., None, :], alone)
         for _ in range(self.num_iters):

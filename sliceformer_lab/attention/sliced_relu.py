@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.precision import wide_type
 from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.batch import Padding
 
@@ -53,7 +54,7 @@ class SlicedReLU(QueryKeyAttention):
         del dropout  # no weight is ever computed
         if padding is not None and not self.accepts_padding:
             raise ValueError("scores=published mixes tokens with padding; use scores=per_token for many lengths")
-        kind = torch.float64 if v.shape[2] > FLOAT64_TOKENS else torch.float32
+        kind = torch.float64 if v.shape[2] > FLOAT64_TOKENS else wide_type(v)
         s, t = (self.score(self._inputs(x)).mT.to(kind) for x in (q, k))  # (B, H, N)
         real = torch.ones_like(s[:, :1], dtype=torch.bool) if padding is None else padding.mask[:, None]
         count = real.sum(dim=-1, keepdim=True)

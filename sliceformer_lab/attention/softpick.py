@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sliceformer_lab.attention.dropout import drop
+from sliceformer_lab.attention.precision import widen
 from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.batch import Padding
 
@@ -27,7 +28,7 @@ class Softpick(QueryKeyAttention):
 
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""
-        scores = (q @ k.mT / sqrt(self.head_dim)).float()
+        scores = widen(q @ k.mT / sqrt(self.head_dim))
         counted = scores if padding is None else scores.masked_fill(~padding.mask[:, None, None], 0)
         top = counted.detach().amax(dim=-1, keepdim=True).clamp(min=0)
         moved = (counted - top).exp() - (-top).exp()  # (exp(s) - 1) / exp(top); 0 at padding
