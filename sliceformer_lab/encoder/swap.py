@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from sliceformer_lab.attention import Attention, LayerSpec, build_layer
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.encoder.pretrained import split_attention
-from sliceformer_lab.encoder.swap_checks import chosen_layers, suffix_padding
+from sliceformer_lab.encoder.swap_checks import chosen_layers, refuse_meta, suffix_padding
 
 log = logging.getLogger(__name__)
 
@@ -162,22 +162,34 @@ class TorchAttention(SwappedAttention, nn.MultiheadAttention):
         """Raises ValueError for cross-attention, a mask of pairs, and padding that is not a suffix."""
         del need_weights, average_attn_weights
         if key is not query or value is not query or query.dim() != 3:
+            got = f"got {query.dim()} dimensions" if key is query and value is query else "got several tensors"
             raise ValueError(
                 "a swapped attention is self-attention: query, key and value must be one tensor of three dimensions, "
-                f"got {query.dim()}"
+                f"{got}; leave cross-attention out of layers"
             )
         if attn_mask is not None or is_causal:
             raise ValueError("a swapped attention takes no attention mask, only key_padding_mask")
         x = query if self.batch_first else query.transpose(0, 1)
         self.refuse_longer(x.shape[1])
-        mixed = self.attention(x, suffix_padding(_real_tokens(key_padding_mask)))
+        mixed = self.attention(x, suffix_padding(_real_tokens(key_padding_mask, x.shape[:2])))
         return mixed if self.batch_first else mixed.transpose(0, 1), None
 
 
-def _real_tokens(key_padding_mask: Tensor | None) -> Tensor | None:
-    """The tokens (B, N) bool that torch's mask leaves. Raises ValueError for numbers that only weaken a token."""
-    if key_padding_mask is None or not key_padding_mask.is_floating_point():
-        return None if key_padding_mask is None else ~key_padding_mask
+def _real_tokens(key_padding_mask: Tensor | None, shape: torch.Size) -> Tensor | None:
+    """The tokens (B, N) bool that torch's mask leaves.
+
+    Raises ValueError for another shape or type, and for numbers that only weaken a token.
+    """
+    if key_padding_mask is None:
+        return None
+    is_bool = key_padding_mask.dtype == torch.bool
+    if key_padding_mask.shape != shape or not (is_bool or key_padding_mask.is_floating_point()):
+        raise ValueError(
+            f"a swapped attention takes key_padding_mask {tuple(shape)} of bool, or of 0 and -inf, got "
+            f"{tuple(key_padding_mask.shape)} of {key_padding_mask.dtype}"
+        )
+    if is_bool:
+        return ~key_padding_mask
     real = key_padding_mask == 0
     if not torch.compiler.is_compiling() and bool((key_padding_mask[~real] > HIDES).any()):
         raise ValueError(
@@ -204,8 +216,8 @@ def _timm_replacement(
         num_prefix=model.num_prefix_tokens,
         grid=grid,
         attention_dropout=old.attn_drop.p,
-        value_bias=old.qkv.bias is not None,
-        out_bias=old.proj.bias is not None,
+        value_bias=getattr(old.qkv, "bias", None) is not None,
+        out_bias=getattr(old.proj, "bias", None) is not None,
     )
     new = _with_weights(build_layer(node, spec), split_attention(old.state_dict()), old)
     return TimmAttention(new, old if keep_qk else None, old.proj_drop)
@@ -243,11 +255,19 @@ def _torch_replacement(
 
 
 def _with_weights(new: Attention, weights: Mapping[str, Tensor], old: nn.Module) -> Attention:
-    """`new` with those of the weights that fit, on the device and in the type and mode of `old`.
+    """`new` with those of the weights that fit, on the device and in the type and mode of `old`, frozen if it is.
 
-    A warning names those that do not fit.
+    A warning names those that do not fit. Raises ValueError for an attention that computes its weights of others.
     """
+    like = next(old.parameters())
+    refuse_meta(like)
     own = new.state_dict()
+    kinds = ("value", "out", "query", "key") if new.needs_qk else ("value", "out")
+    if missing := sorted(name for name in own.keys() - weights.keys() if name.partition(".")[0] in kinds):
+        raise ValueError(
+            f"layer {new.spec.index}: {type(old).__name__} has no plain {missing[0]}, it has "
+            f"{', '.join(old.state_dict())}; merge adapters, and remove parametrizations and pruning, before the swap"
+        )
     fitting = {n: w for n, w in weights.items() if n in own and own[n].shape == w.shape}
     if lost := sorted(own.keys() & weights.keys() - fitting.keys()):
         log.warning(
@@ -255,7 +275,8 @@ def _with_weights(new: Attention, weights: Mapping[str, Tensor], old: nn.Module)
             "their shapes are not the model's"
         )
     new.load_state_dict(fitting, strict=False)
-    like = next(old.parameters())
+    for name in fitting if not any(p.requires_grad for p in old.parameters()) else ():
+        new.get_parameter(name).requires_grad_(False)
     return new.to(like.device, like.dtype).train(old.training)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 
 import torch
@@ -13,11 +14,20 @@ SUFFIX = "a swapped attention needs padding behind the tokens; pad on the right 
 
 
 def chosen_layers(layers: Iterable[int] | None, depth: int) -> list[int]:
-    """The layers to swap. Raises ValueError for one that a model of `depth` layers lacks."""
-    chosen = list(range(depth) if layers is None else layers)
-    if wrong := [index for index in chosen if not 0 <= index < depth]:
-        raise ValueError(f"layers={chosen}: the model has layers 0 to {depth - 1}, not {wrong[0]}")
-    return chosen
+    """The layers to swap, each once. Raises ValueError for what is no list of layers that a model of `depth` has."""
+    if layers is None:
+        return list(range(depth))
+    given = list(layers) if isinstance(layers, Iterable) else [None]
+    chosen = [operator.index(i) for i in given if hasattr(i, "__index__") and not isinstance(i, bool)]
+    if len(chosen) < len(given) or not all(0 <= index < depth for index in chosen):
+        raise ValueError(f"layers={layers!r}: give a list of layers of this model, from 0 to {depth - 1}")
+    return list(dict.fromkeys(chosen))
+
+
+def refuse_meta(weight: Tensor) -> None:
+    """Raises ValueError if a model's weight is on the meta device: what an attention computes itself would be lost."""
+    if weight.is_meta:
+        raise ValueError("a model on the meta device cannot be swapped; load its weights first")
 
 
 def suffix_padding(real: Tensor | None) -> Padding | None:

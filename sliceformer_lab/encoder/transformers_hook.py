@@ -22,7 +22,7 @@ from sliceformer_lab.attention import Attention, LayerSpec, build_layer
 from sliceformer_lab.attention.base import BlockInputs
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.compose import load_option
-from sliceformer_lab.encoder.swap_checks import chosen_layers, suffix_padding
+from sliceformer_lab.encoder.swap_checks import chosen_layers, refuse_meta, suffix_padding
 
 NOTE = "swapped_attention"  # in a model's configuration: layer -> arguments of its swap
 SWAPPED = "sliceformer_lab"  # the implementation that mixes in a module with a mixer, and attends in the others
@@ -48,6 +48,13 @@ def swap_mixers(
 
     Notes the swap in the model's configuration. Raises ValueError for a model that is no encoder of this kind.
     """
+    note = {"name": name, "overrides": dict(overrides), "keep_qk": keep_qk, "max_len": max_len}
+    notes = {str(index): note for index in chosen_layers(layers, len(attention_modules(model)))}
+    _put_mixers(model, notes, _build_mixers(model, notes))
+
+
+def _build_mixers(model: Any, notes: Mapping[str, Any]) -> dict[int, Attention]:
+    """The mixer of each noted layer. No layer is changed before all are known to fit."""
     found = attention_modules(model)
     if not hasattr(model.config, "hidden_size"):
         raise ValueError(f"{type(model).__name__} is made of several models; swap one of them, such as model.encoder")
@@ -56,24 +63,30 @@ def swap_mixers(
             f"{type(model).__name__} cannot be swapped: its attention does not call Transformers' AttentionInterface "
             "with projections that swap knows, or is more than scaled_dot_product_attention, which other layers keep"
         )
-    node = load_option("attention", name) | dict(overrides)
-    spec = _spec_of(model.config, len(found), max_len, _count_prefix(model))
-    chosen = chosen_layers(layers, len(found))
-    mixers = [_mixer_for(name, model, found[index], node, replace(spec, index=index)) for index in chosen]
-    for index, mixer in zip(chosen, mixers, strict=True):  # no layer is changed before all are known to fit
+    mixers = {}
+    for index, note in ((int(layer), note) for layer, note in notes.items()):
+        node = load_option("attention", note["name"]) | dict(note["overrides"])
+        spec = _spec_of(model.config, len(found), note["max_len"], _count_prefix(model))
+        mixers[index] = _mixer_for(note["name"], model, found[index], node, replace(spec, index=index))
+    return mixers
+
+
+def _put_mixers(model: Any, notes: Mapping[str, Any], mixers: Mapping[int, Attention]) -> None:
+    """Gives each layer its mixer, and the model the implementation that calls it."""
+    found = attention_modules(model)
+    for index, mixer in mixers.items():
         module, projections = found[index], _projections_of(found[index])
         weight = getattr(module, projections[-1]).weight
         if not hasattr(module, "mixer"):
             module.register_forward_pre_hook(_refuse_other_implementation)
         module.mixer = mixer
-        if not (keep_qk or mixer.needs_qk) and weight.shape[0] == weight.shape[1]:
+        if not (notes[str(index)]["keep_qk"] or mixer.needs_qk) and weight.shape[0] == weight.shape[1]:
             for projection in projections[:-1]:  # none of a joint projection, which stays whole
                 setattr(module, projection, nn.Identity())
     model.set_attn_implementation(SWAPPED)
     for module in found:  # a part of an encoder-decoder has a configuration that its layers do not share
         module.config._attn_implementation = SWAPPED
-    note = {"name": name, "overrides": dict(overrides), "keep_qk": keep_qk, "max_len": max_len}
-    model.config.swapped_attention = getattr(model.config, NOTE, {}) | {str(index): note for index in chosen}
+    model.config.swapped_attention = getattr(model.config, NOTE, {}) | dict(notes)
 
 
 def _refuse_other_implementation(module: Any, inputs: object) -> None:
@@ -95,6 +108,7 @@ def _mixer_for(name: str, model: Any, module: Any, node: Mapping[str, object], s
     if mixer.needs_qk and isinstance(getattr(module, projections[0]), nn.Identity):
         raise ValueError(f"layer {spec.index} lost its queries and keys, which {name} needs; swap the original model")
     weight = getattr(module, projections[-1]).weight
+    refuse_meta(weight)
     width = weight.shape[0] // (3 if len(projections) == 1 else 1)
     if mixer.width != width or mixer.qk_width not in (0, width):
         raise ValueError(
@@ -112,23 +126,21 @@ def repeat_swap(model: Any) -> None:
     noted = getattr(model.config, NOTE, None)
     if not noted:
         raise ValueError(f"the configuration of this {type(model).__name__} notes no earlier swap; name an attention")
-    for index, note in dict(noted).items():
-        swap_mixers(
-            model,
-            note["name"],
-            note["overrides"],
-            [int(index)],
-            keep_qk=note["keep_qk"],
-            max_len=note["max_len"],
-        )
+    mixers, modules = _build_mixers(model, noted), attention_modules(model)
     head = f"{model.base_model_prefix}."  # a model with a task's head has it in its names, one without has not
-    own = {name.removeprefix(head): name for name in model.state_dict() if ".mixer." in name}
+    paths = {module: name.removeprefix(head) for name, module in model.named_modules()}
+    own = {
+        index: {name: f"{paths[modules[index]]}.mixer.{name}" for name in m.state_dict()} for index, m in mixers.items()
+    }
+    names = {saved_as for of_mixer in own.values() for saved_as in of_mixer.values()}
     folder = model.name_or_path  # empty for a part of a larger model
-    files = sorted(Path(folder).glob("*.safetensors")) if own and folder else []
+    files = sorted(Path(folder).glob("*.safetensors")) if names and folder else []
     saved = {name.removeprefix(head): weight for file in files for name, weight in load_file(file).items()}
-    if lost := sorted(own.keys() - saved.keys()):
+    if lost := sorted(names - saved.keys()):
         raise ValueError(f"{lost[0]} of the swapped attention is in no *.safetensors of the model's folder, {folder!r}")
-    model.load_state_dict({own[name]: saved[name] for name in own}, strict=False)
+    for index, mixer in mixers.items():
+        mixer.load_state_dict({name: saved[in_file] for name, in_file in own[index].items()})
+    _put_mixers(model, noted, mixers)  # the model stays as it was until everything is there
 
 
 def attention_modules(model: nn.Module) -> list[Any]:

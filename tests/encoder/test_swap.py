@@ -225,11 +225,13 @@ def test_a_model_with_another_head_reads_the_weights_of_the_mixers(tmp_path: Pat
     again = swap(transformers.AutoModel.from_pretrained(tmp_path / "headed"))
     assert_close(hidden(again, ids(9, 4)), hidden(base, ids(9, 4)))
     loaded = transformers.AutoModel.from_pretrained(tmp_path / "base")
+    before = list(loaded.state_dict()), loaded.config._attn_implementation
     (tmp_path / "base" / "model.safetensors").unlink()
     with pytest.raises(
         ValueError, match=r"layer.0.*mixer.conv.weight of the swapped attention is in no \*.safetensors"
     ):
         swap(loaded)
+    assert (list(loaded.state_dict()), loaded.config._attn_implementation) == before
 
 
 def test_the_encoder_of_an_encoder_decoder_mixes() -> None:

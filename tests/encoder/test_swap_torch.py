@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations, prune
 from torch.testing import assert_close
 
 from sliceformer_lab import swap
@@ -126,3 +127,45 @@ def test_a_graph_layer_that_asks_for_torch_s_own_class_calls_the_new_attention()
     swapped = swap(original, "csp", max_len=9)
     assert_close(swapped(x, edges, graph)[:5], swapped(x[:5], edges, graph[:5]))
     assert (swapped(x, edges, graph) - before).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("layers", [1, [1.0], "01", [True, False], [-1], [2]], ids=str)
+def test_layers_that_the_model_lacks_are_refused_in_one_sentence(layers: Any) -> None:
+    with pytest.raises(ValueError, match="give a list of layers of this model, from 0 to 1"):
+        swap(encoder(2), "mean", layers=layers)
+
+
+def test_a_layer_that_is_named_twice_is_swapped_once() -> None:
+    model = swap(encoder(2), "mean", layers=[1, 1])
+    assert type(model.layers[0].self_attn) is nn.MultiheadAttention
+    assert model.layers[1].self_attn.attention.name == "mean"
+
+
+def test_padding_of_another_shape_or_of_integers_is_refused() -> None:
+    mixer, x = swap(encoder(1), "mean").layers[0].self_attn, torch.randn(2, 6, 24)
+    for padding in (torch.zeros(2, 4, dtype=torch.bool), torch.zeros(1, 6), torch.zeros(2, 6, dtype=torch.int64)):
+        with pytest.raises(ValueError, match=r"takes key_padding_mask \(2, 6\) of bool, or of 0 and -inf, got"):
+            mixer(x, x, x, key_padding_mask=padding)
+
+
+@pytest.mark.parametrize("computed", [parametrizations.weight_norm, lambda m, n: prune.l1_unstructured(m, n, 0.5)])
+def test_an_attention_whose_weights_are_computed_is_refused_and_nothing_changes(computed: Any) -> None:
+    model = encoder(2)
+    computed(model.layers[1].self_attn, "in_proj_weight")
+    before = list(model.state_dict())
+    with pytest.raises(ValueError, match=r"layer 1: .*MultiheadAttention has no plain value.weight, it has in_proj"):
+        swap(model, "mean")
+    assert list(model.state_dict()) == before
+
+
+def test_the_weights_of_a_frozen_model_stay_frozen_and_new_ones_learn() -> None:
+    model = swap(encoder(1).requires_grad_(False), "depthwise_conv", max_len=8)
+    learns = {name.rpartition("attention.")[2] for name, weight in model.named_parameters() if weight.requires_grad}
+    assert learns == {"conv.weight"}
+
+
+def test_a_model_on_the_meta_device_is_refused() -> None:
+    with torch.device("meta"):
+        model = encoder(1)
+    with pytest.raises(ValueError, match="on the meta device cannot be swapped; load its weights first"):
+        swap(model, "csp", max_len=8)
