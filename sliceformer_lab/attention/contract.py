@@ -79,7 +79,8 @@ def check_declares_complexity_and_source(make: Factory) -> None:
 
 
 def check_lengths(make: Factory) -> None:
-    """The output has the shape of the input, for one token, max_len, and what no block size divides."""
+    """The output has the shape of the input, for one token, max_len, what no block size divides, and no sample."""
+    require(build(make)(tokens(5, batch=0)).shape == (0, 5, DIM), "a batch without samples has another shape")
     for num_tokens, max_len in ((1, 1), (13, 13), (1, MAX_LEN), (5, MAX_LEN), (12, MAX_LEN), (MAX_LEN, MAX_LEN)):
         out, expected = build(make, max_len=max_len)(tokens(num_tokens)), (2, num_tokens, DIM)
         require(out.shape == expected, f"the output has the shape {tuple(out.shape)} in place of {expected}")

@@ -43,8 +43,9 @@ class KernelAttention(QueryKeyAttention):
                 return self._mix_causal(v, phi_q, phi_k)
             with torch.autocast(v.device.type, enabled=False):
                 return self._mix_causal(*(x.float() for x in (v, phi_q, phi_k))).to(v.dtype)
-        count = v.shape[2] if padding is None else padding.lengths[:, None, None, None]
-        share = torch.as_tensor(count, device=v.device).rsqrt().to(v.dtype)  # once for keys and once for sums of them
+        share: Tensor | float = v.shape[2] ** -0.5  # once for keys and once for sums of them
+        if padding is not None:
+            share = padding.lengths[:, None, None, None].rsqrt().to(v.dtype)
         phi_k = phi_k * share
         mixed = phi_q @ (phi_k.mT @ (v * share))
         return mixed / self.denominator(phi_q @ (phi_k.sum(dim=2)[..., None] * share))

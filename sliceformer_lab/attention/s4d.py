@@ -51,7 +51,8 @@ class _Kernel(nn.Module):
         self.log_step = nn.Parameter(torch.rand(channels) * span + math.log(0.001))
         self.log_decay = nn.Parameter(torch.full((channels, pairs), math.log(0.5)))  # A = -exp(log_decay) + i frequency
         self.frequency = nn.Parameter((math.pi * torch.arange(pairs)).repeat(channels, 1))
-        self.output = nn.Parameter(torch.view_as_real(torch.randn(channels, pairs, dtype=torch.complex64)).clone())
+        weights = torch.randn(channels, pairs, dtype=torch.get_default_dtype().to_complex())
+        self.output = nn.Parameter(torch.view_as_real(weights).clone())
         for parameter in (self.log_step, self.log_decay, self.frequency):
             parameter.no_decay = True  # type: ignore[attr-defined]
 

@@ -147,9 +147,8 @@ class SAMSA(Attention):
         heads = torch.arange(self.spec.num_heads, device=index.device)[:, None]
         samples = torch.arange(batch_size, device=index.device)[:, None, None]
         places = ((samples * num_tokens + index.clamp(max=num_tokens - 1)) * len(heads) + heads).flatten()
-        tokens = torch.cat(
-            [x.reshape(-1, self.head_dim).index_select(0, places).view(*index.shape, -1) for x in (k, v)], dim=-1
-        )
+        rows = [x.reshape(-1, self.head_dim).index_select(0, places) for x in (k, v)]
+        tokens = torch.cat(rows, dim=-1).view(*index.shape, 2 * self.head_dim)
         if self.supports is None:
             return tokens  # an empty candidate may be any row: it is masked, and as a rival its weight is exactly 0
         number = self.supports.scores.shape[1]

@@ -20,7 +20,7 @@ def chosen_layers(layers: Iterable[int] | None, depth: int) -> list[int]:
     given = list(layers) if isinstance(layers, Iterable) else [None]
     chosen = [operator.index(i) for i in given if hasattr(i, "__index__") and not isinstance(i, bool)]
     if len(chosen) < len(given) or not all(0 <= index < depth for index in chosen):
-        raise ValueError(f"layers={layers!r}: give a list of layers of this model, from 0 to {depth - 1}")
+        raise ValueError(f"layers={layers!r}: the model has layers 0 to {depth - 1}; give a list of them")
     return list(dict.fromkeys(chosen))
 
 

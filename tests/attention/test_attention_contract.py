@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +45,22 @@ def test_every_attention_builds_without_memory() -> None:
     with torch.device("meta"):
         layers = [build_layer(load_option("attention", name), make_spec()) for name in NAMES]
     assert all(parameter.is_meta for layer in layers for parameter in layer.parameters())
+
+
+@pytest.mark.parametrize("name", ["linear", "cosformer"])
+def test_one_compiled_program_serves_all_lengths(name: str) -> None:
+    programs: list[torch.fx.GraphModule] = []
+
+    def count(program: torch.fx.GraphModule, _: object) -> Callable[..., Any]:
+        programs.append(program)
+        return program.forward
+
+    torch._dynamo.reset()  # type: ignore[no-untyped-call]
+    layer = build_layer(load_option("attention", name), make_spec())
+    compiled = torch.compile(layer, backend=count, fullgraph=True)
+    for num_tokens in range(5, 13):
+        torch.testing.assert_close(compiled(tokens(num_tokens)), layer(tokens(num_tokens)))
+    assert len(programs) == 2  # the first length, and all others
 
 
 @pytest.fixture

@@ -153,6 +153,7 @@ BROKEN: list[tuple[Callable[[checks.Factory], None], type[Attention]]] = [
     (checks.check_lengths, mixing(lambda layer, v, padding: v[:, : v.shape[1] // 4 * 4])),
     (checks.check_lengths, mixing(lambda layer, v, padding: v[:, :1])),
     (checks.check_lengths, mixing(full_length)),
+    (checks.check_lengths, running(lambda layer, y, x: y if len(x) else y[..., 0])),
     (checks.check_gradients_reach_everything, DeadParameter),
     (checks.check_gradients_reach_everything, ZeroGradient),
     (checks.check_gradients_reach_everything, mixing(lambda layer, v, padding: v.detach())),

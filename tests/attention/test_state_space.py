@@ -64,3 +64,12 @@ def test_s4d_equals_two_recurrences() -> None:
             expected[i] += 2 * (torch.view_as_complex(kernel.output.detach()) * read).sum(1).real.detach()
             state = after
     assert_close(layer.mix(v[None])[0], expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_default_type_is_that_of_every_parameter() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        layer = build_layer(load_option("attention", "s4d"), make_spec())
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert {parameter.dtype for parameter in layer.parameters()} == {torch.float64}

@@ -173,7 +173,7 @@ def test_a_vit_of_timm_is_healed_on_a_folder_of_pictures_and_judged_by_its_class
     ("words", "sentence"),
     [
         (["layers=5-3"], "layers=5-3: give a range such as 0-5"),
-        (["layers=7"], "the model has layers 0 to 2, not 7"),
+        (["layers=7"], "the model has layers 0 to 2; give a list"),
         (["layers=[1,1]"], "give each layer once"),
         (["model=no/such"], "there is no such folder; nothing is downloaded"),
         (["model=vit_tiny_patch16_224"], "give weights=FILE, a file of its weights on this machine\n"),

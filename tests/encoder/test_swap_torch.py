@@ -131,7 +131,7 @@ def test_a_graph_layer_that_asks_for_torch_s_own_class_calls_the_new_attention()
 
 @pytest.mark.parametrize("layers", [1, [1.0], "01", [True, False], [-1], [2]], ids=str)
 def test_layers_that_the_model_lacks_are_refused_in_one_sentence(layers: Any) -> None:
-    with pytest.raises(ValueError, match="give a list of layers of this model, from 0 to 1"):
+    with pytest.raises(ValueError, match="the model has layers 0 to 1; give a list of them"):
         swap(encoder(2), "mean", layers=layers)
 
 
