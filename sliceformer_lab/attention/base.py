@@ -194,7 +194,21 @@ class Attention(nn.Module, ABC):
     def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """(B, N, dim) -> (B, N, dim); bias (B, H, N, N) is ignored unless `accepts_bias`."""
         v, q, k = self.project(x)
-        return self.project_out(v, self.mix(v, q, k, BlockInputs(padding, bias)))
+        return self.project_out(v, self.mix(v, q, k, self.inputs_for(x, padding, bias)))
+
+    def inputs_for(self, x: Tensor, padding: Padding | None, bias: Tensor | None) -> BlockInputs:
+        """What `mix` gets besides the tokens x (B, N, dim). Raises ValueError for what torch may broadcast."""
+        if x.dim() != 3:
+            raise ValueError(f"{self.name} takes tokens (B, N, dim), got {tuple(x.shape)}")
+        if padding is not None and not (isinstance(padding, Padding) and padding.mask.shape == x.shape[:2]):
+            got = tuple(padding.mask.shape) if isinstance(padding, Padding) else type(padding).__name__
+            raise ValueError(f"{self.name} takes a Padding of {tuple(x.shape[:2])}, as Padding.from_lengths, got {got}")
+        wanted = x.shape[0], self.spec.num_heads, x.shape[1], x.shape[1]
+        if bias is not None and not (
+            bias.dim() == 4 and all(n in (1, m) for n, m in zip(bias.shape, wanted, strict=True))
+        ):
+            raise ValueError(f"{self.name} takes a bias {wanted}, got {tuple(bias.shape)}")
+        return BlockInputs(padding, bias)
 
     def attend_in_block(self, x: Tensor, given: BlockInputs) -> Tensor:
         """`forward` of a block's attention (B, N, dim) -> (B, N, dim). A subclass may read more of `given`."""

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 from annotated_types import Ge, Gt
+from torch import Tensor
 
 import sliceformer_lab
 from sliceformer_lab.attention import LayerSpec, build_layer
-from sliceformer_lab.attention.contract import make_spec, tokens
+from sliceformer_lab.attention.contract import DIM, make_spec, tokens
+from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.checked import ModelNodes, check_model
 from sliceformer_lab.config.compose import load_option, option_names
 from sliceformer_lab.config.schema import ConfigError, locate, schema
@@ -63,6 +65,25 @@ def _annotations(hint: Any) -> list[Any]:
     """The annotations anywhere inside a type; of pydantic's fields, their parts."""
     own = [part for field in getattr(hint, "__metadata__", ()) for part in getattr(field, "metadata", [field])]
     return own + [part for inner in getattr(hint, "__args__", ()) for part in _annotations(inner)]
+
+
+MISFITS = [
+    ((2, 4, 4, DIM), None, None, r"takes tokens \(B, N, dim\), got \(2, 4, 4, 8\)"),
+    ((2, 9, DIM), torch.ones(2, 9, dtype=torch.bool), None, r"takes a Padding of \(2, 9\), .*, got Tensor"),
+    ((2, 9, DIM), Padding.from_lengths(torch.tensor([5]), 9), None, r"takes a Padding of \(2, 9\), .*, got \(1, 9\)"),
+    ((2, 9, DIM), Padding.from_lengths(torch.tensor([5, 3]), 7), None, r"takes a Padding of .*, got \(2, 7\)"),
+    ((2, 9, DIM), None, torch.zeros(2, 9, 9), r"takes a bias \(2, 2, 9, 9\), got \(2, 9, 9\)"),
+]
+
+
+@pytest.mark.parametrize("name", ["csp", "mha", "samsa", "rala", "luna", "longformer_cls"])
+@pytest.mark.parametrize(("shape", "padding", "bias", "message"), MISFITS)
+def test_inputs_that_do_not_fit_one_another_are_refused(
+    name: str, shape: tuple[int, ...], padding: Any, bias: Tensor | None, message: str
+) -> None:
+    layer = build_layer(load_option("attention", name), make_spec())
+    with pytest.raises(ValueError, match=f"{layer.name} {message}"):
+        layer(torch.randn(shape), padding, bias)
 
 
 def test_every_size_of_an_attention_has_a_lower_bound() -> None:
