@@ -18,6 +18,7 @@ from support import official_files
 from support.plans import small_task
 from support.task_modules import ready
 from torch.testing import assert_close
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from sliceformer_lab.batch import Batch, Padding
 from sliceformer_lab.data.loader import PassSampler
@@ -191,7 +192,8 @@ def test_truncated_sequences_are_a_remark(reviews: Path) -> None:
 def test_a_killed_worker_is_reported_in_one_sentence_with_advice(
     reviews: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.5)  # how long torch waits for the worker
+    waits = _MultiProcessingDataLoaderIter._try_get_data  # five seconds for a worker, by its default
+    monkeypatch.setattr(waits, "__defaults__", (0.5,))
     data = lra_text(reviews, num_workers=1)
     monkeypatch.setattr(SequenceSplit, "batch", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(DataError, match=r"data worker was killed.*try fewer than data\.num_workers=1") as caught:
