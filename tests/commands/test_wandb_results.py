@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,27 +30,41 @@ def audit(folder: Path) -> None:
     steps.run_comparison("audit", options, WrittenRuns(scores))
 
 
+def audit_twice(folder: Path) -> None:
+    """An audit whose page is written twice."""
+    audit(folder)
+    audit(folder)
+
+
+Write = Callable[[Path], None]
+Written = Callable[[Write], tuple[Path, WandbServer]]
+
+
 @pytest.fixture(scope="module")
-def audited(tmp_path_factory: pytest.TempPathFactory) -> WandbServer:
-    """A server after an audit whose page was written twice."""
-    folder = tmp_path_factory.mktemp("audits") / "digits-audit"
-    with wandb_server() as server:
-        audit(folder)
-        audit(folder)
-    return server
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """The folder of a comparison and the server that has its results; each is made once, and no test changes it."""
+
+    @cache
+    def made(write: Write) -> tuple[Path, WandbServer]:
+        folder = tmp_path_factory.mktemp("comparisons") / "mine"
+        with wandb_server() as server:
+            write(folder)
+        return folder, server
+
+    return made
 
 
-def test_an_audit_is_one_run_with_its_sentence_tables_and_figures(audited: WandbServer) -> None:
-    (run,) = audited.runs_of("audit")
-    assert run.facts["displayName"] == "audit of csp (digits)" and run.facts["groupName"] == "digits-audit"
+def test_an_audit_is_one_run_with_its_sentence_tables_and_figures(written: Written) -> None:
+    (run,) = written(audit_twice)[1].runs_of("audit")
+    assert run.facts["displayName"] == "audit of csp (digits)" and run.facts["groupName"] == "mine"
     assert run.facts["tags"] == ["audit", "digits", "csp"]
     assert run.summary["verdict"] == run.facts["notes"] and "csp is better than identity" in run.summary["verdict"]
     assert {"comparison/verdicts", "comparison/rows_at_the_sizes_given", "pictures/differences"} <= run.logged
     assert "audit attention=csp against=identity" in run.config["command"]
 
 
-def test_the_summary_of_an_audit_has_the_numbers_of_each_row(audited: WandbServer) -> None:
-    (run,) = audited.runs_of("audit")
+def test_the_summary_of_an_audit_has_the_numbers_of_each_row(written: Written) -> None:
+    (run,) = written(audit_twice)[1].runs_of("audit")
     found = {name.removeprefix("comparison/"): value for name, value in run.summary.items() if "identity/own" in name}
     assert found["identity/own/n"] == 6 and found["identity/own/mean"] == pytest.approx(0.7, abs=0.01)
     assert found["identity/own/ci_low"] < 0.2 < found["identity/own/ci_high"] and found["identity/own/p_holm"] < 0.05
@@ -66,19 +82,19 @@ def map_probe(folder: Path) -> None:
     map_runs.run_map(MapOptions(folder=str(folder), words=("logger=wandb",), **chosen), WrittenRuns(scores))
 
 
-@pytest.mark.parametrize(("write", "page"), [(audit, "audit"), (tune, "tune"), (map_probe, "map")])
+@pytest.mark.parametrize(("write", "page"), [(audit_twice, "audit"), (tune, "tune"), (map_probe, "map")])
 def test_a_report_of_an_audit_a_search_and_a_map_is_their_page_with_panels_of_their_runs(
-    write: Callable[[Path], None], page: str, tmp_path: Path
+    write: Write, page: str, written: Written, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "mine"
-    with wandb_server() as server:
-        write(folder)
-        for run in (folder / "runs").glob("*/summary.json"):  # as if the runs had been logged
-            (run.parent / ID_FILE).write_text(run.parent.name)
-            logged = {**OmegaConf.load(run.parent / "config.yaml"), "logger": load_option("logger", "wandb")}
-            OmegaConf.save(OmegaConf.create(logged), run.parent / "config.yaml")
+    made, server = written(write)
+    folder = shutil.copytree(made, tmp_path / "mine")
+    for run in (folder / "runs").glob("*/summary.json"):  # as if the runs had been logged
+        (run.parent / ID_FILE).write_text(run.parent.name)
+        logged = {**OmegaConf.load(run.parent / "config.yaml"), "logger": load_option("logger", "wandb")}
+        OmegaConf.save(OmegaConf.create(logged), run.parent / "config.yaml")
+    with wandb_server() as asked:
         assert main(["wandb", "report", str(folder), f"paths.outputs={tmp_path}"]) == 0
-    (sent,) = server.views
+    (sent,) = asked.views
     title, *parts = (folder / "report" / f"{page}.md").read_text().split("\n\n")
     assert sent["displayName"] == title.lstrip("# ")[:128]
     blocks = json.loads(sent["spec"])["blocks"]
@@ -100,10 +116,8 @@ def test_a_server_in_trouble_does_not_end_an_audit(tmp_path: Path) -> None:
     assert list((tmp_path / "audit" / ".wandb").glob("offline-run-*"))
 
 
-def test_a_map_is_one_run_with_its_sentences_table_picture_and_scores(tmp_path: Path) -> None:
-    with wandb_server() as server:
-        map_probe(tmp_path / "map")
-    (run,) = server.runs_of("probe")
+def test_a_map_is_one_run_with_its_sentences_table_picture_and_scores(written: Written) -> None:
+    (run,) = written(map_probe)[1].runs_of("probe")
     assert run.facts["displayName"] == "map of csp, identity" and run.facts["tags"] == ["probe", "recall"]
     assert run.summary["verdict"].startswith("csp solves in part recall (.8") and run.exit_code == 0
     assert run.summary["map/csp/recall/n"] == 2 and run.summary["map/csp/recall/mean"] == pytest.approx(0.89, abs=0.01)
