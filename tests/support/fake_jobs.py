@@ -38,6 +38,13 @@ def run_fake(words: Sequence[str]) -> None:
         raise ERRORS[end](f"it {end}")
 
 
+def fake_measure(words: Sequence[str]) -> tuple[float, int]:
+    """Seconds and bytes of a job, in place of a few of its steps; one of `attention=broken` cannot run."""
+    if "attention=broken" in words:
+        raise ValueError
+    return 100.0, 1
+
+
 def sweep_of(folder: Path, *jobs: str) -> Sweep:
     """A sweep of fake jobs, one for each line of words, written into a folder."""
     planned = (PlannedJob(f"{number}-job", tuple(words.split())) for number, words in enumerate(jobs))

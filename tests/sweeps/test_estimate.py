@@ -9,12 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.fake_jobs import sweep_of
+from support.fake_jobs import fake_measure, sweep_of
 from support.runs import SMALL
 
 from sliceformer_lab.cli.run_sweep import measure_job
 from sliceformer_lab.runs.names import register_resolvers
 from sliceformer_lab.runs.sweep import PlannedJob
+from sliceformer_lab.sweeps import fork_server
 from sliceformer_lab.sweeps.estimate import estimate_sweep
 from sliceformer_lab.sweeps.preview import preview
 from sliceformer_lab.sweeps.serial_jobs import Serial
@@ -47,20 +48,16 @@ def test_finished_runs_of_the_same_kind_say_what_a_job_costs(tmp_path: Path) -> 
     assert line.startswith("  about 12 min and 0.1 GB of ") and line.endswith("(1 kinds of jobs from finished runs)")
 
 
-@pytest.mark.slow
-def test_kinds_without_a_finished_run_are_measured_in_a_process_of_their_own(tmp_path: Path) -> None:
+def test_kinds_without_a_finished_run_are_measured_in_a_process_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fork_server, "LIBRARIES", ())  # the fake needs none
     write_finished(tmp_path / "a", "attention=csp", 200)
     wanted = jobs("attention=csp", "attention=mha", "attention=mha seed=1", "attention=broken")
     (line,) = estimate_sweep(wanted, tmp_path, 1, fake_measure, ())
     assert line.startswith("  at least 9 min")  # 200 + 100 + 100 and their mean for the broken one
     assert "1 kinds of jobs from finished runs; 1 from a few steps, without start, validation and references; " in line
     assert "1 kinds are not known" in line
-
-
-def fake_measure(words: Sequence[str]) -> tuple[float, int]:
-    if "attention=broken" in words:
-        raise ValueError
-    return 100.0, 1
 
 
 def test_few_jobs_and_other_machines_are_not_measured(tmp_path: Path) -> None:
