@@ -425,12 +425,14 @@ def test_a_key_is_found_in_environment_and_netrc_for_the_server_that_is_asked(
 
 def test_a_workspace_is_saved_for_the_keys_own_user(tmp_path: Path) -> None:
     with wandb_server() as server:
-        save.save_on_server(WandbOptions(project="ranks", name="mine"), tmp_path)
+        assert main(["wandb", "project=ranks", "name=mine", f"paths.outputs={tmp_path}"]) == 0
     (sent,) = server.views
     assert (sent["entityName"], sent["projectName"], sent["displayName"]) == ("me", "ranks", "mine")
     expected = workspace(logged_runs(WandbOptions(project="ranks", name="mine")), "me")
     assert panel_keys(json.loads(sent["spec"])) == panel_keys(specification(expected))
-    assert json.loads((tmp_path / "workspace.json").read_text())["url"].startswith(f"{server.address}/me/ranks?nw=")
+    assert json.loads((tmp_path / "dashboard" / "workspace.json").read_text())["url"].startswith(
+        f"{server.address}/me/ranks?nw="
+    )
 
 
 def test_a_server_that_refuses_is_told_in_one_sentence(tmp_path: Path) -> None:
