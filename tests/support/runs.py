@@ -35,6 +35,7 @@ SMALL = (
     "data.limit_train=128",
     "optim.epochs=2",
 )
+NOISE = ("encoder.dropout=0.1", "encoder.drop_path=0.2", "task.mixup=0.4", "reference=null")  # random numbers
 TINY = (
     "encoder=tiny",
     "encoder.depth=2",

@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 from support.plans import run
-from support.runs import assert_equal_runs, small_config
+from support.runs import NOISE, assert_equal_runs, small_config
 
 from sliceformer_lab.runs.folder import read_checkpoint
-
-NOISE = ("encoder.dropout=0.1", "encoder.drop_path=0.2", "task.mixup=0.4", "reference=null")
 
 
 @pytest.fixture(scope="module")

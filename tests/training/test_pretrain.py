@@ -18,7 +18,6 @@ from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import compose_root, option_names
 from sliceformer_lab.errors import ConfigError, Interrupted, RunFolderError
-from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import load_weights, read_checkpoint, read_metrics
 from sliceformer_lab.training import build, fitting
 from sliceformer_lab.training.context import RunContext
@@ -64,18 +63,6 @@ def test_encoder_embeddings_and_buffers_are_handed_over_and_the_head_is_new(pret
         torch.testing.assert_close(value, saved[f"task.{name}"] if kept else fresh[name], rtol=0, atol=0)
     keys = next(name for name in task if name.endswith("keys"))
     assert not torch.equal(task[keys], fresh[keys])  # the permutation is the one that was pretrained
-
-
-def test_random_directions_of_csp_are_kept(tmp_path: Path) -> None:
-    options = ("attention=csp_random_order",)
-    saved = new_task(None, *options, seed=0).pretraining(PretrainOptions(), 0).state_dict()
-    (tmp_path / "checkpoints").mkdir()
-    torch.save({"format": 1, "state_dict": saved}, tmp_path / "checkpoints" / "best.ckpt")
-    write_json(tmp_path / "pretrain.json", {"checkpoint": "best.ckpt", "model": {}})
-    fresh, task = new_task(None, *options).state_dict(), new_task(tmp_path, *options).state_dict()
-    name = next(name for name in task if name.endswith("directions"))
-    torch.testing.assert_close(task[name], saved[f"task.{name}"])
-    assert not torch.equal(task[name], fresh[name])
 
 
 def test_a_cls_token_is_new() -> None:

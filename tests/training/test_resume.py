@@ -16,11 +16,12 @@ from support import official_files
 from support.devices import GPU
 from support.plans import run
 from support.run_folders import read_summary
-from support.runs import assert_equal_runs, mark_interrupted, small_config, stopped_at
+from support.runs import NOISE, assert_equal_runs, mark_interrupted, small_config, stopped_at
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.callbacks.checkpoint import Checkpoints
 from sliceformer_lab.errors import RunFolderError
+from sliceformer_lab.measures import plots
 from sliceformer_lab.measures.probe_record import ProbeRecord
 from sliceformer_lab.runs.folder import read_checkpoint, read_metrics
 from sliceformer_lab.training.fitting import AtomicCheckpointIO
@@ -41,6 +42,11 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture
+def no_pictures_of_spectra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plots, "plot_spectra", lambda *_: None)  # drawing takes longer than a run
+
+
 @pytest.fixture(scope="module")
 def digits(uninterrupted: Callable[..., Path]) -> Path:
     return uninterrupted()
@@ -57,16 +63,14 @@ def unfinished_copy(folder: Path, place: Path) -> Path:
     return mark_interrupted(shutil.copytree(folder, place / "copy"))
 
 
-def test_resumed_run_equals_an_uninterrupted_one(pictures: Path, tmp_path: Path) -> None:
+def test_resumed_run_equals_an_uninterrupted_one(uninterrupted: Callable[..., Path], tmp_path: Path) -> None:
     """The run stops at an epoch's start; then its folder is moved. Within epochs: test_resume_within_epoch."""
-    config = small_config(*NOISY, f"data.root={pictures}")
-    run(config, tmp_path / "whole")
-    with stopped_at(2):
-        run(config, tmp_path / "stopped")
+    with stopped_at(1):
+        run(small_config(*NOISE), tmp_path / "stopped")
     assert read_summary(tmp_path / "stopped")["status"] == "failed"
     folder = (tmp_path / "stopped").rename(tmp_path / "moved")
     assert main([f"resume={folder}"]) == 0
-    assert_equal_runs(tmp_path / "whole", folder)
+    assert_equal_runs(uninterrupted(*NOISE), folder)
 
 
 DEVICE_OPTIONS = {  # deterministic=true: cuBLAS and cuDNN then repeat a computation bit for bit
@@ -140,6 +144,7 @@ def test_resume_with_another_precision_or_code_is_recorded_and_says_so(
     assert [(start["from_step"], start["status"]) for start in starts] == [(0, "failed"), (2, "ok")]
 
 
+@pytest.mark.usefixtures("no_pictures_of_spectra")
 def test_resumes_add_no_rows_to_the_spectrum(tmp_path: Path) -> None:
     config = small_config("callbacks=default", "callbacks.spectrum.every_n_epochs=2", "optim.epochs=3")
     for epoch in (1, 2):
@@ -149,6 +154,7 @@ def test_resumes_add_no_rows_to_the_spectrum(tmp_path: Path) -> None:
     assert ProbeRecord.load(tmp_path / "spectrum.npz").epochs.tolist() == [-1, 1, 2]
 
 
+@pytest.mark.usefixtures("no_pictures_of_spectra")
 def test_a_resume_within_the_first_epoch_keeps_the_spectrum_before_training(tmp_path: Path) -> None:
     config = small_config("callbacks=default", "callbacks.checkpoints.every_minutes=0", "optim.epochs=1")
     with stopped_at(0, 1):
