@@ -154,20 +154,6 @@ def test_a_missing_field_of_labels_is_no_label(missing: Any, tmp_path: Path) -> 
     assert data.target_of("line 2", {"tags": missing}) == ()
 
 
-@pytest.mark.parametrize(
-    ("row", "options", "message"),
-    [
-        (("x", "many", 1, ""), {"targets": ["stars"]}, "line 62: stars is 'many', not a number"),
-        (("x", 1, 1, ""), {"targets": ["rating"]}, "no column 'rating'; data.targets can be one of text, stars"),
-    ],
-)
-def test_a_wrong_row_is_named(row: tuple[Any, ...], options: dict[str, Any], message: str, tmp_path: Path) -> None:
-    text_table(tmp_path, [*ROWS, row])
-    with pytest.raises(DataError) as caught:
-        texts(tmp_path, **options)
-    assert message in str(caught.value) and "\n" not in str(caught.value)
-
-
 def test_images_of_a_table_have_its_classes_labels_or_numbers(tmp_path: Path) -> None:
     official_files.image_table(tmp_path)
     classes = images(tmp_path)

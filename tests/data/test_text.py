@@ -431,6 +431,8 @@ WRONG_ROWS = [  # of a table, and options
     ("text;label\na film, good;1\n", {}, "names 1 column; if semicolons separate its columns, save it with commas"),
     (GOOD.replace(",", "\t"), {}, "if tabs separate its columns, save it with commas"),
     (HEADER, {}, "has no rows"),
+    (HEADER + "a,many\n", {"targets": ["label"]}, "line 2: label is 'many', not a number"),
+    (GOOD, {"targets": ["rating"]}, "no column 'rating'; data.targets can be one of text, label"),
     (HEADER + "a,1\nb,1\n", {"test_fraction": 0.5}, "at least two classes are needed"),
     ("text,label,text\na film,pos,b\nno film,neg,c\n", {}, f"line 1 {TWICE}"),
 ]
