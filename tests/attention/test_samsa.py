@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -149,14 +148,6 @@ def test_cost_is_linear_in_tokens_in_training_too(options: dict[str, Any]) -> No
 def test_temperature_follows_the_mode_unless_given() -> None:
     assert [layer_of(mode=mode).tau for mode in ("hard", "soft")] == [1.0, 0.1]
     assert layer_of(mode="soft", tau=0.7).tau == 0.7
-
-
-def test_rope_rotates_queries_and_keys_of_tokens() -> None:
-    plain, rotated = layer_of(N), SAMSA(replace(make_spec(), rope=True), sample_size=N)
-    rotated.load_state_dict(plain.state_dict())
-    x = tokens(N)
-    assert_close(plain.eval()(x[:, :1]), rotated.eval()(x[:, :1]))
-    assert not torch.allclose(plain(x), rotated(x))
 
 
 def test_block_of_the_paper_learns_digits_through_one_shared_scale() -> None:
