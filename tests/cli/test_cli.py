@@ -77,7 +77,8 @@ def test_a_help_is_no_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch) -
     assert 60 < max(map(len, rows)) <= 70
 
 
-def test_a_long_left_text_has_the_right_one_below_it() -> None:
+def test_a_long_left_text_has_the_right_one_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     text = page("what", "how", {"Examples": {"a": "short", "b" * 40: "word " * 30}})
     assert text.splitlines()[5:8] == ["  a  short", "  " + "b" * 40, "      " + " ".join(["word"] * 19)]
 

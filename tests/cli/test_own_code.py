@@ -208,7 +208,7 @@ def test_check_shows_every_rule_and_fails_for_a_broken_attention(
     assert "Reverse in" in out and "BROKEN" not in out
     assert lab("check", "--config-dir", "conf", "attention=broken", ALLOW) == 1
     captured = capsys.readouterr()
-    assert "attention=broken breaks 6 of 19 rules" in captured.err
+    assert "attention=broken breaks 6 of 17 rules" in captured.err
     for fault in ("BROKEN: it lacks size", "source is not declared", "ValueError: reverse does not support padded"):
         assert fault in captured.out
     assert not (tmp_path / "outputs" / "check").exists()
