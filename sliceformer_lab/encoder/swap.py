@@ -96,7 +96,7 @@ def _places_of(model: nn.Module) -> list[tuple[nn.Module, str]]:
         why = reasons[0] if reasons else "it has no attention that swap knows"
         raise ValueError(
             f"{type(model).__name__} cannot be swapped: {why}; choose a timm VisionTransformer, an encoder of "
-            "Transformers or a module with nn.MultiheadAttention"
+            "Transformers or a module with nn.MultiheadAttention, before DataParallel or torch.compile wraps it"
         )
     return places
 

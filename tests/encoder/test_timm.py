@@ -224,6 +224,7 @@ def test_a_swapped_model_keeps_its_dropout_and_dtype() -> None:
     [
         (lambda: timm_vit(), [2], r"layers=\[2\]: the model has layers 0 to 1"),
         (lambda: nn.Linear(2, 2), None, "Linear cannot be swapped: it has no attention that swap knows"),
+        (lambda: nn.DataParallel(timm_vit()), None, "DataParallel cannot be swapped: .*, before DataParallel or torch"),
         (lambda: timm_vit(qk_norm=True), None, "layer 0: the swap would lose k_norm, q_norm"),
         (lambda: sliceformer_lab.swap(timm_vit(), "csp"), None, "layer 0 has no timm attention"),
         (lambda: timm_vit(block_fn=ParallelScalingBlock), None, "layer 0 has .* it has ParallelScalingBlock"),
