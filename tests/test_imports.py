@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 OUTSIDE = {  # rooms of the package once installed, and their folders
     **{name: name for name in ("tasks", "callbacks", "conf")},
@@ -184,6 +186,21 @@ def edges(name: str, source: str) -> Iterator[str]:
 def test_no_two_files_have_one_name() -> None:
     names = Counter(file.name for file in MODULES.values() if file.name not in SAME_NAMES)
     assert [name for name, count in names.items() if count > 1] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("sliceformer_lab.training.run", "from sliceformer_lab.tasks import image"),
+        ("sliceformer_lab.attention.csp", "def f():\n    from sliceformer_lab.encoder import block"),
+        ("sliceformer_lab.attention.csp", "import pytorch_lightning as pl"),
+        ("sliceformer_lab.permute.plain", "from sliceformer_lab.errors import LabError"),
+        ("sliceformer_lab.commands.wandb.save", "from sliceformer_lab.commands.report import lines"),
+        ("sliceformer_lab.commands.compare.compare_page", "from sliceformer_lab.commands.audit import command"),
+    ],
+)
+def test_a_crossing_is_caught(name: str, source: str) -> None:
+    assert faults(name, source)
 
 
 def test_no_module_asserts() -> None:
