@@ -17,7 +17,6 @@ from torchmetrics import MeanAbsoluteError
 from sliceformer_lab.config.checked import RunPlan, check_config
 from sliceformer_lab.measures.simple_models import ClassModel, TargetModel, classifiers_of, regressors_of
 from sliceformer_lab.training import build
-from sliceformer_lab.training.results import record
 from sliceformer_lab.training.results import references as module
 from sliceformer_lab.training.results.references import below_reference, difference_from, references
 
@@ -133,15 +132,14 @@ def test_an_error_is_better_where_it_is_smaller_and_missing_outputs_have_no_diff
     assert difference_from(errors, test, (numbers + 0.2).numpy())["difference"]["place"] == "ahead"
 
 
-def test_a_run_records_its_references_unless_they_are_switched_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [{"name": "commonest class", "metrics": {"test/accuracy": 0.1}}]
-    monkeypatch.setattr(record, "references", lambda *_: rows)
-    run(small_config("reference=auto"), tmp_path / "on")
-    assert read_summary(tmp_path / "on")["references"] == rows
+def test_reference_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MIN_REFERENCE_S", 600.0)
     run(small_config("reference=null"), tmp_path / "off")
     assert "references" not in read_summary(tmp_path / "off")
+    words = ("data.limit_train=200", f"paths.data={tmp_path}")
+    run(small_config("reference=auto", *words), tmp_path / "on")
+    constant, simple = read_summary(tmp_path / "on")["references"]
+    assert constant["name"] == "commonest class" and simple["difference"]["place"] == "behind"
 
 
 def test_words_decide_texts_and_characters_decide_names() -> None:
