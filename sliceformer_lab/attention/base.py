@@ -194,10 +194,10 @@ class Attention(nn.Module, ABC):
     def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """(B, N, dim) -> (B, N, dim); bias (B, H, N, N) is ignored unless `accepts_bias`."""
         v, q, k = self.project(x)
-        return self.project_out(v, self.mix(v, q, k, self.inputs_for(x, padding, bias)))
+        return self.project_out(v, self.mix(v, q, k, self.check_inputs(x, padding, bias)))
 
-    def inputs_for(self, x: Tensor, padding: Padding | None, bias: Tensor | None) -> BlockInputs:
-        """What `mix` gets besides the tokens x (B, N, dim). Raises ValueError for what torch may broadcast."""
+    def check_inputs(self, x: Tensor, padding: Padding | None, bias: Tensor | None) -> BlockInputs:
+        """Checks padding and bias against tokens (B, N, dim). Raises ValueError for what torch would broadcast."""
         if x.dim() != 3:
             raise ValueError(f"{self.name} takes tokens (B, N, dim), got {tuple(x.shape)}")
         if padding is not None and not (isinstance(padding, Padding) and padding.mask.shape == x.shape[:2]):

@@ -48,7 +48,7 @@ class GatedKernel(Attention):
     def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """(B, N, dim) -> (B, N, dim)."""
         v, q, k = self.project(x)
-        mixed = self.mix(v, q, k, self.inputs_for(x, padding, bias)) + torch.cat([self.conv.bias] * self.copies)
+        mixed = self.mix(v, q, k, self.check_inputs(x, padding, bias)) + torch.cat([self.conv.bias] * self.copies)
         return self.project_out(v, mixed * self.gate(x))
 
     def maps(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:

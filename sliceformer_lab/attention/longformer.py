@@ -63,7 +63,7 @@ class Longformer(QueryKeyAttention):
         """(B, N, dim) -> (B, N, dim); bias is ignored."""
         if self.global_query is None or self.global_key is None or self.global_value is None:
             return super().forward(x, padding, bias)
-        self.inputs_for(x, padding, bias)
+        self.check_inputs(x, padding, bias)
         dropout = self.spec.attention_dropout if self.training else 0.0
         projected, queries, own_keys = self.project(x)
         v, q, k = (self.split_heads(t) for t in (projected, queries, own_keys))

@@ -56,7 +56,7 @@ class Luna(Attention):
     ) -> Tensor:
         """(B, N, dim) -> (B, N, dim); reads the memory, or the initial one, and stores the next one in `state`."""
         v, q, k = self.project(x)
-        return self.project_out(v, self.mix(v, q, k, self.inputs_for(x, padding, bias)._replace(state=state)))
+        return self.project_out(v, self.mix(v, q, k, self.check_inputs(x, padding, bias)._replace(state=state)))
 
     def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """Values and keys (B, N, H*D) to pack, queries to unpack -> (B, N, H*D). Raises ValueError without q or k.

@@ -67,7 +67,7 @@ class MHA(Attention):
     def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """(B, N, dim) -> (B, N, dim); bias (B, H, N, N) is added to the scores, -inf allowed."""
         v, q, k = self.project(x)
-        mixed = self.mix(v, q, k, self.inputs_for(x, padding, bias))
+        mixed = self.mix(v, q, k, self.check_inputs(x, padding, bias))
         if self.gate is not None:
             mixed = mixed * self.gate(x).sigmoid()
         return self.project_out(v, mixed)

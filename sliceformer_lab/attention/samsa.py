@@ -92,7 +92,7 @@ class SAMSA(Attention):
         """(B, N, dim) -> (B, N, dim); bias (B, H, N, N), -inf allowed. The score reads `scored`; None: x."""
         v, q, k = self.project(x)
         scores = self.score(x if scored is None else scored)
-        return self.project_out(v, self.mix(v, q, k, self.inputs_for(x, padding, bias), scores=scores))
+        return self.project_out(v, self.mix(v, q, k, self.check_inputs(x, padding, bias), scores=scores))
 
     def mix(
         self,

@@ -37,25 +37,25 @@ def audit_twice(folder: Path) -> None:
 
 
 Write = Callable[[Path], None]
-Written = Callable[[Write], tuple[Path, WandbServer]]
+WriteOnce = Callable[[Write], tuple[Path, WandbServer]]
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+def write_once(tmp_path_factory: pytest.TempPathFactory) -> WriteOnce:
     """The folder of a comparison and the server that has its results; each is made once, and no test changes it."""
 
     @cache
-    def made(write: Write) -> tuple[Path, WandbServer]:
+    def write_and_send(write: Write) -> tuple[Path, WandbServer]:
         folder = tmp_path_factory.mktemp("comparisons") / "mine"
         with wandb_server() as server:
             write(folder)
         return folder, server
 
-    return made
+    return write_and_send
 
 
-def test_an_audit_is_one_run_with_its_sentence_tables_and_figures(written: Written) -> None:
-    (run,) = written(audit_twice)[1].runs_of("audit")
+def test_an_audit_is_one_run_with_its_sentence_tables_and_figures(write_once: WriteOnce) -> None:
+    (run,) = write_once(audit_twice)[1].runs_of("audit")
     assert run.facts["displayName"] == "audit of csp (digits)" and run.facts["groupName"] == "mine"
     assert run.facts["tags"] == ["audit", "digits", "csp"]
     assert run.summary["verdict"] == run.facts["notes"] and "csp is better than identity" in run.summary["verdict"]
@@ -63,8 +63,8 @@ def test_an_audit_is_one_run_with_its_sentence_tables_and_figures(written: Writt
     assert "audit attention=csp against=identity" in run.config["command"]
 
 
-def test_the_summary_of_an_audit_has_the_numbers_of_each_row(written: Written) -> None:
-    (run,) = written(audit_twice)[1].runs_of("audit")
+def test_the_summary_of_an_audit_has_the_numbers_of_each_row(write_once: WriteOnce) -> None:
+    (run,) = write_once(audit_twice)[1].runs_of("audit")
     found = {name.removeprefix("comparison/"): value for name, value in run.summary.items() if "identity/own" in name}
     assert found["identity/own/n"] == 6 and found["identity/own/mean"] == pytest.approx(0.7, abs=0.01)
     assert found["identity/own/ci_low"] < 0.2 < found["identity/own/ci_high"] and found["identity/own/p_holm"] < 0.05
@@ -84,9 +84,9 @@ def map_probe(folder: Path) -> None:
 
 @pytest.mark.parametrize(("write", "page"), [(audit_twice, "audit"), (tune, "tune"), (map_probe, "map")])
 def test_a_report_of_an_audit_a_search_and_a_map_is_their_page_with_panels_of_their_runs(
-    write: Write, page: str, written: Written, tmp_path: Path
+    write: Write, page: str, write_once: WriteOnce, tmp_path: Path
 ) -> None:
-    made, server = written(write)
+    made, server = write_once(write)
     folder = shutil.copytree(made, tmp_path / "mine")
     for run in (folder / "runs").glob("*/summary.json"):  # as if the runs had been logged
         (run.parent / ID_FILE).write_text(run.parent.name)
@@ -116,8 +116,8 @@ def test_a_server_in_trouble_does_not_end_an_audit(tmp_path: Path) -> None:
     assert list((tmp_path / "audit" / ".wandb").glob("offline-run-*"))
 
 
-def test_a_map_is_one_run_with_its_sentences_table_picture_and_scores(written: Written) -> None:
-    (run,) = written(map_probe)[1].runs_of("probe")
+def test_a_map_is_one_run_with_its_sentences_table_picture_and_scores(write_once: WriteOnce) -> None:
+    (run,) = write_once(map_probe)[1].runs_of("probe")
     assert run.facts["displayName"] == "map of csp, identity" and run.facts["tags"] == ["probe", "recall"]
     assert run.summary["verdict"].startswith("csp solves in part recall (.8") and run.exit_code == 0
     assert run.summary["map/csp/recall/n"] == 2 and run.summary["map/csp/recall/mean"] == pytest.approx(0.89, abs=0.01)
