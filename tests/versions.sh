@@ -22,7 +22,7 @@ if [ ! -f "$home/installed" ]; then
 import tomllib
 for line in tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"]:
     print(line.split(",")[0].replace(">=", "=="))' >"$home/lowest.txt"
-    "$python" -m pip install --quiet --requirement "$home/lowest.txt" --editable '.[dev]'
+    "$python" -m pip install --quiet --requirement "$home/lowest.txt" 'setuptools>=77' --editable '.[dev]'
   else
     echo "tests/versions.sh next|oldest, not $which" >&2
     exit 2

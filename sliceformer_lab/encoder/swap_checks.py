@@ -38,9 +38,8 @@ def suffix_padding(real: Tensor | None) -> Padding | None:
     if real is None:
         return None
     gaps = (real[:, 1:] & ~real[:, :-1]).any()
-    if torch.compiler.is_compiling():
-        if not torch.compiler.is_exporting():
-            torch._assert_async(~gaps, SUFFIX)
-    elif bool(gaps):
+    if torch.compiler.is_dynamo_compiling():  # torch 2.11 compiles is_exporting() to True
+        torch._assert_async(~gaps, SUFFIX)
+    elif not torch.compiler.is_compiling() and bool(gaps):
         raise ValueError(SUFFIX)
     return Padding(real.sum(dim=1).clamp(min=1), real)

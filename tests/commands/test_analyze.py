@@ -342,7 +342,7 @@ def test_the_command_writes_tables_and_pictures_and_names_what_it_left_out(
     shutil.rmtree(folder / "no_weights" / "checkpoints")
     shutil.copytree(runs / "c0" / "checkpoints", folder / "other_model" / "checkpoints", dirs_exist_ok=True)
     code, out, err = analyze(capfd, "residual", f'runs="{folder}"', "checkpoint=best", "analysis.samples=1")
-    assert (code, err) == (0, "")
+    assert (code, err.strip()) == (0, "")
     assert out.startswith("residual: 5 models in ") and "with the weights of best" in out.splitlines()[0]
     written = folder / "analysis" / "residual"
     pictures = ["digits-bound.pdf", "digits-bound.png", "digits-residual-best.pdf", "digits-residual-best.png"]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.collections import FillBetweenPolyCollection
+from matplotlib.collections import PolyCollection
 from matplotlib.colors import same_color
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -81,7 +81,7 @@ def band(figure: PageFigure, panel: str, row: str, x: float) -> NDArray[Any]:
     (found,) = [
         area
         for area in draw_panels(figure)[panel].collections
-        if isinstance(area, FillBetweenPolyCollection)
+        if isinstance(area, PolyCollection)
         and same_color(area.get_facecolor()[0][:3], str(entry(figure, row).get_color()))
     ]
     corners = np.concatenate([path.vertices for path in found.get_paths()])

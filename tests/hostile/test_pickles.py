@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy._core.multiarray import _reconstruct
 
 from sliceformer_lab.data.pickles import load_arrays
 from sliceformer_lab.errors import DataError
+
+RECONSTRUCT: Any = np.empty(0).__reduce__()[0]  # in modules that have another name before NumPy 2
+SCALAR: Any = np.float64(0).__reduce__()[0]
 
 
 class Built:
@@ -33,7 +35,7 @@ def kind(code: object, *state: object) -> Built:
 
 
 def array(code: object, shape: object, content: object, *state: object) -> Built:
-    return Built(_reconstruct, np.ndarray, (0,), b"b", state=(1, shape, kind(code, *state), False, content))
+    return Built(RECONSTRUCT, np.ndarray, (0,), b"b", state=(1, shape, kind(code, *state), False, content))
 
 
 POINTER = (0x4141414141414141).to_bytes(8, "little")
@@ -63,7 +65,7 @@ HOSTILE: dict[str, object] = {
     "code": Built(eval, "open('it-ran', 'w')"),
     "an attribute": Built(getattr, "x", "join"),
     "a file of numpy": Built(np.load, "x.npy"),
-    "a scalar of objects": Built(np._core.multiarray.scalar, np.dtype("O"), pickle.dumps(print)),
+    "a scalar of objects": Built(SCALAR, np.dtype("O"), pickle.dumps(print)),
     "a path": Path("x"),
     "a function of ours": load_arrays,
 }
