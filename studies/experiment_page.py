@@ -200,7 +200,7 @@ def _verdicts(results: Results) -> Iterator[str]:
             yield f"{one.subject} {verb} {list_names([describe_decided(found, one) for found in decided])}"
     if undecided := [found for found in results.outcomes.values() if found.verdict == "undecided"]:
         listed = list_names([describe_undecided(found, one) for found in undecided])
-        yield f"{one.subject} is not distinguishable from {listed}"
+        yield f"{one.subject} is not shown to differ from {listed}"
     if withheld := [found for found in results.outcomes.values() if found.verdict == "withheld"]:
         listed = list_names([f"{found.against} ({_difference(found, one)})" for found in withheld])
         yield f"no verdict on {listed}, because a best learning rate is the smallest or largest tried"

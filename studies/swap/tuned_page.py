@@ -65,5 +65,5 @@ def _finding(less: Mapping[str, Estimate], p_values: Mapping[str, float | None])
         if side in decided.values()
     ]
     undecided = ", ".join(f"`{row}`" for row in less if row not in decided)
-    ending = f", and not distinguishable from {undecided}" if undecided else ""
+    ending = f", and not shown to differ from {undecided}" if undecided else ""
     return f"**Healed and fine-tuned, `csp` is {' and '.join(parts) or 'decided against no other row'}{ending}.**"

@@ -53,7 +53,7 @@ def vit_results() -> str:
     sentences = [f"{'above' if mean > 0 else 'below'} {_arm_name(theirs)}" for theirs, mean in decided]
     undecided = [_arm_name(theirs) for _, theirs in less if theirs not in dict(decided)]
     finding = f"**{ours} is {', '.join(sentences) or 'decided against no other arm'}**"
-    finding += f", and not distinguishable from {', '.join(undecided)}." if undecided else "."
+    finding += f", and not shown to differ from {', '.join(undecided)}." if undecided else "."
     return "\n\n".join(
         [
             finding,

@@ -175,7 +175,7 @@ def test_a_verdict_is_withheld_if_the_losing_row_is_best_at_the_largest_rate_of_
     assert (one["verdict"], one["would_be"]) == ("withheld", "better")
     because = "'better' is withheld, because the best learning rate of identity is the smallest or largest tried"
     assert "no verdict against identity (+" in found["sentence"] and because in found["sentence"]
-    assert "distinguishable" not in found["sentence"]
+    assert "shown to differ" not in found["sentence"]
 
 
 def test_only_the_stronger_positions_on_validation_are_compared(tmp_path: Path) -> None:

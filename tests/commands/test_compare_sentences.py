@@ -89,7 +89,7 @@ def test_a_number_that_only_another_axis_has_is_named_with_that_axis(
 def test_pairs_that_all_differ_by_the_same_have_no_p_and_no_verdict_from_one(tmp_path: Path) -> None:
     best = {"csp": 0.9, "identity": 0.7}
     found = audit(tmp_path, WrittenRuns(lambda words: peaked(words, best[words["attention"]])))
-    assert "csp is not distinguishable from identity (+20.00 ± 0.00 over seeds, 6 seeds; all pairs" in found["sentence"]
+    assert "csp is not shown to differ from identity (+20.00 ± 0.00 over seeds, 6 seeds; all pairs" in found["sentence"]
     row = next(line for line in page_of(tmp_path).splitlines() if line.startswith("| identity | undecided |"))
     assert row.split(" | ")[2] == "–" and row.split(" | ")[5] == "–"
 

@@ -50,7 +50,7 @@ def _list_verdicts(found: Comparison) -> list[str]:
             parts.append(f"{verb} {list_names([_describe_decided(found, one) for one in decided])}")
     if undecided := [one for one in found.outcomes if one.verdict == "undecided"]:
         parts.append(
-            f"is not distinguishable from {list_names([_describe_undecided(found, one) for one in undecided])}"
+            f"is not shown to differ from {list_names([_describe_undecided(found, one) for one in undecided])}"
         )
     judged = [f"{subject} {'; it '.join(parts)}"] if parts else []
     withheld = [_describe_withheld(found, one) for one in found.outcomes if one.verdict == "withheld"]
