@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -88,7 +88,23 @@ class BlockInputs(NamedTuple):
 ALONE = BlockInputs()  # the tokens alone: no padding, no bias
 
 
-class Attention(nn.Module, ABC):
+class ComputedBuffers(nn.Module):
+    """A module whose constructor computes buffers that no checkpoint holds. `to_empty` would leave them undefined."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Raises ValueError where memory is given to a computed buffer whose values the meta device has dropped."""
+        for name in self._non_persistent_buffers_set:
+            buffer = self._buffers[name]
+            if buffer is not None and buffer.is_meta and not fn(buffer).is_meta:
+                raise ValueError(
+                    f"{type(self).__name__} computes {name} when it is built, and no state_dict holds them, so a layer "
+                    "on the meta device has lost them; build the layer on another device, then call load_state_dict"
+                )
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+
+class Attention(ComputedBuffers, ABC):
     """Mixes the tokens of a set, sequence or graph. (B, N, dim) -> (B, N, dim).
 
     What a real token receives never depends on padding, nor on how much of it there is. Values at padded
@@ -197,9 +213,9 @@ class Attention(nn.Module, ABC):
         return self.project_out(v, self.mix(v, q, k, self.check_inputs(x, padding, bias)))
 
     def check_inputs(self, x: Tensor, padding: Padding | None, bias: Tensor | None) -> BlockInputs:
-        """Checks padding and bias against tokens (B, N, dim). Raises ValueError for what torch would broadcast."""
-        if x.dim() != 3:
-            raise ValueError(f"{self.name} takes tokens (B, N, dim), got {tuple(x.shape)}")
+        """Checks tokens (B, N, dim), padding and bias. Raises ValueError, also for what torch would broadcast."""
+        if x.dim() != 3 or x.shape[1] == 0:
+            raise ValueError(f"{self.name} takes tokens (B, N, dim) with N > 0, got {tuple(x.shape)}")
         if padding is not None and not (isinstance(padding, Padding) and padding.mask.shape == x.shape[:2]):
             got = tuple(padding.mask.shape) if isinstance(padding, Padding) else type(padding).__name__
             raise ValueError(f"{self.name} takes a Padding of {tuple(x.shape[:2])}, as Padding.from_lengths, got {got}")

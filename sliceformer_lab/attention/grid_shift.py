@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.base import ComputedBuffers, LayerSpec
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.order import along_curve
 
@@ -15,7 +15,7 @@ OUTSIDE_PLACE = 2**31 - 1  # behind every patch
 Sort = Callable[[Tensor, Tensor | None], Tensor]
 
 
-class GridShift(nn.Module):
+class GridShift(ComputedBuffers):
     """Rolls each channel on the torus of patches, and puts it into an order whose windows are squares.
 
     A step s rolls a channel s // columns rows downwards and s % columns columns to the right; nothing leaves its row at

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.base import ComputedBuffers, LayerSpec
 
 
-class PatchGrid(nn.Module):
+class PatchGrid(ComputedBuffers):
     """Puts tokens into rows and columns, and back; without a grid a sequence is one row."""
 
     order: Tensor | None  # (N,) the patch, counted row by row, of each token

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from sliceformer_lab.attention.base import ComputedBuffers
 from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.encoder.layers import ConvPatchEmbed, PatchEmbed, without_decay
 from sliceformer_lab.order import TokenOrder, token_order
@@ -14,7 +15,7 @@ from sliceformer_lab.order import TokenOrder, token_order
 Stem = Literal["patch", "conv"]
 
 
-class ImageEmbedding(nn.Module):
+class ImageEmbedding(ComputedBuffers):
     """One token per patch, with `cls` a learned CLS token from N(0, cls_std^2) in front. (B, c, H, W) -> (B, N, dim).
 
     stem: `patch`, a convolution with the patch as kernel and stride, which is ViT's linear map of the flattened patch

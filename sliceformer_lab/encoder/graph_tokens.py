@@ -8,12 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sliceformer_lab.attention.base import ComputedBuffers
 from sliceformer_lab.batch import Edges, Graphs, Padding, fill_padding
 from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.encoder.layers import Mlp, without_decay
 
 
-class FeatureEmbedding(nn.Module):
+class FeatureEmbedding(ComputedBuffers):
     """The sum of one vector for each feature, whose number of values is in `values`. Ids (..., F) -> (..., dim)."""
 
     offsets: Tensor

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from sliceformer_lab.attention.base import ComputedBuffers
 from sliceformer_lab.encoder.encoder_options import PositionKind
 from sliceformer_lab.encoder.layers import without_decay
 
@@ -27,7 +28,7 @@ class LearnedPosition(Position):
         nn.init.trunc_normal_(self.table, std=std, a=-100 * std, b=100 * std)  # cuts nothing
 
 
-class SinCosPosition(Position):
+class SinCosPosition(ComputedBuffers, Position):
     """A fixed table, not saved with the weights, because its arguments determine it."""
 
     def __init__(self, table: Tensor) -> None:

@@ -68,7 +68,7 @@ def _annotations(hint: Any) -> list[Any]:
 
 
 MISFITS = [
-    ((2, 4, 4, DIM), None, None, r"takes tokens \(B, N, dim\), got \(2, 4, 4, 8\)"),
+    ((2, 4, 4, DIM), None, None, r"takes tokens \(B, N, dim\) .*, got \(2, 4, 4, 8\)"),
     ((2, 9, DIM), torch.ones(2, 9, dtype=torch.bool), None, r"takes a Padding of \(2, 9\), .*, got Tensor"),
     ((2, 9, DIM), Padding.from_lengths(torch.tensor([5]), 9), None, r"takes a Padding of \(2, 9\), .*, got \(1, 9\)"),
     ((2, 9, DIM), Padding.from_lengths(torch.tensor([5, 3]), 7), None, r"takes a Padding of .*, got \(2, 7\)"),
@@ -84,6 +84,12 @@ def test_inputs_that_do_not_fit_one_another_are_refused(
     layer = build_layer(load_option("attention", name), make_spec())
     with pytest.raises(ValueError, match=f"{layer.name} {message}"):
         layer(torch.randn(shape), padding, bias)
+
+
+@pytest.mark.parametrize("name", option_names("attention"))
+def test_an_input_without_tokens_is_refused_in_one_sentence(name: str) -> None:
+    with pytest.raises(ValueError, match=r"^\w+ takes tokens \(B, N, dim\) with N > 0, got \(2, 0, 8\)$"):
+        build_layer(load_option("attention", name), make_spec())(torch.zeros(2, 0, DIM))
 
 
 def test_every_size_of_an_attention_has_a_lower_bound() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -48,6 +50,26 @@ def test_every_attention_builds_without_memory() -> None:
     with torch.device("meta"):
         layers = [build_layer(load_option("attention", name), make_spec()) for name in NAMES]
     assert all(parameter.is_meta for layer in layers for parameter in layer.parameters())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "changes", [{}, {"grid": (4, 4), "token_order": tuple(range(15, -1, -1)), "index": 1}], ids=str
+)
+def test_a_layer_that_lost_its_values_gives_them_back_with_its_state_or_refuses(
+    name: str, changes: dict[str, Any]
+) -> None:
+    layer = build_layer(load_option("attention", name), make_spec(**changes)).eval()
+    state, lost = layer.state_dict(), copy.deepcopy(layer).to("meta")
+    with suppress(ValueError):
+        lost.to_empty(device="cpu")
+        for undefined in (*lost.parameters(), *lost.buffers()):
+            undefined.detach().fill_(1)
+        lost.load_state_dict(state)
+        torch.manual_seed(0)  # of an attention that is random in evaluation
+        expected = layer(tokens(MAX_LEN))
+        torch.manual_seed(0)
+        torch.testing.assert_close(lost(tokens(MAX_LEN)), expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("name", ["linear", "cosformer"])
