@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from sliceformer_lab.attention import Attention, LayerSpec, build_layer
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.encoder.pretrained import split_attention
-from sliceformer_lab.encoder.swap_checks import chosen_layers, refuse_meta, suffix_padding
+from sliceformer_lab.encoder.swap_checks import chosen_layers, refuse_hooks, refuse_meta, suffix_padding
 
 log = logging.getLogger(__name__)
 
@@ -268,6 +268,7 @@ def _with_weights(new: Attention, weights: Mapping[str, Tensor], old: nn.Module)
             f"layer {new.spec.index}: {type(old).__name__} has no plain {missing[0]}, it has "
             f"{', '.join(old.state_dict())}; merge adapters, and remove parametrizations and pruning, before the swap"
         )
+    refuse_hooks(old, new.spec.index)
     fitting = {n: w for n, w in weights.items() if n in own and own[n].shape == w.shape}
     if lost := sorted(own.keys() & weights.keys() - fitting.keys()):
         log.warning(

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sliceformer_lab.batch import Padding
 
@@ -28,6 +28,17 @@ def refuse_meta(weight: Tensor) -> None:
     """Raises ValueError if a model's weight is on the meta device: what an attention computes itself would be lost."""
     if weight.is_meta:
         raise ValueError("a model on the meta device cannot be swapped; load its weights first")
+
+
+def refuse_hooks(old: nn.Module, index: int) -> None:
+    """Raises ValueError if a module that a swap takes out of layer `index`, or a part of it, has hooks."""
+    for name, part in old.named_modules():
+        own = part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks
+        if any(own):
+            raise ValueError(
+                f"layer {index}: {name or type(old).__name__} has hooks, which the swap would drop; remove them, and "
+                "register them on the swapped model"
+            )
 
 
 def suffix_padding(real: Tensor | None) -> Padding | None:

@@ -22,7 +22,7 @@ from sliceformer_lab.attention import Attention, LayerSpec, build_layer
 from sliceformer_lab.attention.base import BlockInputs
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.compose import load_option
-from sliceformer_lab.encoder.swap_checks import chosen_layers, refuse_meta, suffix_padding
+from sliceformer_lab.encoder.swap_checks import chosen_layers, refuse_hooks, refuse_meta, suffix_padding
 
 NOTE = "swapped_attention"  # in a model's configuration: layer -> arguments of its swap
 SWAPPED = "sliceformer_lab"  # the implementation that mixes in a module with a mixer, and attends in the others
@@ -68,6 +68,8 @@ def _build_mixers(model: Any, notes: Mapping[str, Any]) -> dict[int, Attention]:
         node = load_option("attention", note["name"]) | dict(note["overrides"])
         spec = _spec_of(model.config, len(found), note["max_len"], _count_prefix(model))
         mixers[index] = _mixer_for(note["name"], model, found[index], node, replace(spec, index=index))
+        for projection in _lost_projections(found[index], mixers[index], note["keep_qk"]):
+            refuse_hooks(getattr(found[index], projection), index)
     return mixers
 
 
@@ -75,18 +77,23 @@ def _put_mixers(model: Any, notes: Mapping[str, Any], mixers: Mapping[int, Atten
     """Gives each layer its mixer, and the model the implementation that calls it."""
     found = attention_modules(model)
     for index, mixer in mixers.items():
-        module, projections = found[index], _projections_of(found[index])
-        weight = getattr(module, projections[-1]).weight
+        module = found[index]
         if not hasattr(module, "mixer"):
             module.register_forward_pre_hook(_refuse_other_implementation)
         module.mixer = mixer
-        if not (notes[str(index)]["keep_qk"] or mixer.needs_qk) and weight.shape[0] == weight.shape[1]:
-            for projection in projections[:-1]:  # none of a joint projection, which stays whole
-                setattr(module, projection, nn.Identity())
+        for projection in _lost_projections(module, mixer, notes[str(index)]["keep_qk"]):
+            setattr(module, projection, nn.Identity())
     model.set_attn_implementation(SWAPPED)
     for module in found:  # a part of an encoder-decoder has a configuration that its layers do not share
         module.config._attn_implementation = SWAPPED
     model.config.swapped_attention = getattr(model.config, NOTE, {}) | dict(notes)
+
+
+def _lost_projections(module: Any, mixer: Attention, keep_qk: bool) -> tuple[str, ...]:
+    """The projections that a mixer makes needless: queries and keys, but none of a joint projection."""
+    *of_scores, of_values = _projections_of(module)
+    rows, columns = getattr(module, of_values).weight.shape
+    return () if keep_qk or mixer.needs_qk or rows != columns else tuple(of_scores)
 
 
 def _refuse_other_implementation(module: Any, inputs: object) -> None:

@@ -304,6 +304,19 @@ def test_what_cannot_be_swapped_in_timm_is_refused_with_the_reason(name: str, re
         swap(model, "csp")
 
 
+def test_hooks_of_queries_that_a_swap_removes_are_refused_and_those_that_stay_are_kept() -> None:
+    model = text_model("Bert")
+    own = model.encoder.layer[0].attention.self
+    calls: list[str] = []
+    handle = own.query.register_forward_hook(lambda *_: calls.append("query"))
+    with pytest.raises(ValueError, match="layer 0: Linear has hooks, which the swap would drop"):
+        swap(model, "csp")
+    handle.remove()
+    own.value.register_forward_hook(lambda *_: calls.append("value"))
+    hidden(swap(model, "csp"), ids(9))
+    assert calls == ["value"]
+
+
 def test_a_causal_model_is_refused() -> None:
     with pytest.raises(ValueError, match="is causal; swap takes encoders"):
         swap(text_model("Bert", is_decoder=True), "csp")

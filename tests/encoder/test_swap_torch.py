@@ -164,6 +164,19 @@ def test_the_weights_of_a_frozen_model_stay_frozen_and_new_ones_learn() -> None:
     assert learns == {"conv.weight"}
 
 
+@pytest.mark.parametrize("part", ["self_attn", "self_attn.out_proj"])
+@pytest.mark.parametrize("kind", ["register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"])
+def test_an_attention_whose_hooks_would_be_dropped_is_refused_and_nothing_changes(part: str, kind: str) -> None:
+    model = encoder(2)
+    handle = getattr(model.layers[1].get_submodule(part), kind)(lambda *_: None)
+    before = list(model.state_dict())
+    with pytest.raises(ValueError, match=r"layer 1: (out_proj|MultiheadAttention) has hooks, which the swap would"):
+        swap(model, "mean")
+    assert list(model.state_dict()) == before
+    handle.remove()
+    swap(model, "mean")
+
+
 def test_a_model_on_the_meta_device_is_refused() -> None:
     with torch.device("meta"):
         model = encoder(1)
