@@ -19,7 +19,7 @@ from rdkit import Chem
 from rdkit.Chem import Crippen, Descriptors
 from sklearn.metrics import roc_auc_score
 from support import official_graphs, task_modules
-from support.plans import build_data, build_task, encoded, run, small_task
+from support.plans import build_data, build_task, encoded, prepared, run, small_task
 from support.runs import small_config
 from torch.testing import assert_close
 
@@ -54,6 +54,30 @@ def test_the_sha256_of_molecules_does_not_depend_on_the_name_of_their_file(tmp_p
     renamed = tmp_path / "molecules_of_another_name.csv"
     renamed.write_bytes(Path(data.file).read_bytes())
     assert replace(data, file=str(renamed)).content_sha256() == data.content_sha256()
+
+
+@pytest.mark.parametrize(
+    ("attention", "block"),
+    [
+        *((name, "transformer") for name in ("mha", "mean", "linear", "samsa", "luna", "csp", "sliceformer", "hydra")),
+        *(("mha", block) for block in ("gps", "set", "set_induced")),
+        *(("identity", block) for block in ("gcn", "gine", "gatedgcn")),
+    ],
+)
+def test_a_molecule_has_one_prediction_however_it_is_written_unless_the_attention_reads_the_order_of_atoms(
+    attention: str, block: str, tmp_path: Path
+) -> None:
+    written = ["CC(=O)Oc1ccccc1C(=O)O", "C1CCC2CC(Cl)CCC2C1", "BrC", "NC(C)C(=O)O"]  # without chirality
+    molecules = [Chem.MolFromSmiles(one) for one in written]
+    data = prepared(table(tmp_path, [f"{one},{i}.5" for i, one in enumerate(written)]))
+    words = "encoder.position=none", f"attention={attention}", f"block={block}"  # as graph_small
+    task = small_task("task=molecule_csv", *words, data=data.spec)
+    with torch.no_grad():
+        expected, found = task(encoded(data, written)), []
+        for seed in range(3):
+            others = [Chem.MolToRandomSmilesVect(one, 1, randomSeed=seed + 1)[0] for one in molecules]
+            found.append(torch.allclose(task(encoded(data, others)), expected, atol=1e-5))
+    assert all(found) != any(layer.depends_on_order for layer in task.encoder.attentions)
 
 
 def test_qm9_of_moleculenet_is_in_hartree(tmp_path: Path) -> None:
