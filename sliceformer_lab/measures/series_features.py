@@ -100,10 +100,10 @@ def _compute_distances(series: Array, train: Array, band: int) -> Array:
 
 
 def spectra(train: Sequence[Array], others: list[Sequence[Array]]) -> list[Array]:
-    """The logarithm of the power at each frequency, and the mean and deviation of each channel (n, F)."""
+    """The logarithm of the power at each frequency, and the mean and deviation of each channel (n, F), in any unit."""
     longest = min(max(len(series) for series in train), SPECTRUM_STEPS)
     found = []
-    for part in (_resample(series, longest) for series in (train, *others)):
+    for part in _scaled_alike([_resample(series, longest) for series in (train, *others)]):
         mean, std = part.mean(axis=2, keepdims=True), part.std(axis=2, keepdims=True)
         power = np.abs(np.fft.rfft((part - mean) * np.hanning(longest + 2)[1:-1], axis=2)) ** 2
         found.append(np.concatenate([np.log(power + 1e-8), mean, std], axis=2).reshape(len(part), -1))

@@ -16,7 +16,7 @@ from support.series_files import folder, table
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.series.augment_series import stretched
 from sliceformer_lab.data.series.base import SeriesData, SeriesSplit
-from sliceformer_lab.data.series.coding import SeriesCoding, channel_statistics
+from sliceformer_lab.data.series.coding import SeriesCoding, channel_statistics, own_scale
 from sliceformer_lab.data.series.series_csv import SeriesTable
 from sliceformer_lab.data.series.series_folder import SeriesFolder
 from sliceformer_lab.data.series.sound import log_mel, mel_filters, read_sound, resampled
@@ -127,6 +127,27 @@ def test_statistics_are_those_of_the_training_series(tmp_path: Path) -> None:
     patches = coding.patches(np.arange(12.0)[:, None])
     assert patches.shape == (3, 4) and patches[2].tolist() == [3.5, 4.0, 0, 0]
     assert coding.count(np.array([1, 4, 5, 99])).tolist() == [1, 1, 2, 3]
+
+
+@pytest.mark.parametrize("unit", [1e-20, 1e-12, 1e-9, 1e-3, 1e6])
+@pytest.mark.parametrize("own", [False, True])
+def test_a_series_in_another_unit_is_the_same_input(unit: float, own: bool) -> None:
+    values = np.random.default_rng(0).normal(2, 3, (20, 8, 2))
+    inputs = []
+    for scale in (1.0, unit):
+        series = (scale * values).astype(np.float32)
+        mean, std = channel_statistics(map(own_scale, series) if own else series, 2)
+        coding = SeriesCoding(tuple(mean.tolist()), tuple(std.tolist()), patch_len=4, max_len=8, own_scale=own)
+        inputs.append(np.stack([coding.steps(one) for one in series]))
+    np.testing.assert_allclose(*inputs, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1 / 3, 3.3, 123456.789])
+@pytest.mark.parametrize("count", [10, 1000, 20_000])
+def test_a_channel_of_one_value_has_the_deviation_one(value: float, count: int) -> None:
+    series = np.full((24, 1), value, dtype=np.float32)
+    mean, std = channel_statistics([series] * count, 1)
+    assert mean.tolist() == series[0].tolist() and std.tolist() == [1]
 
 
 def test_options_are_chosen_from_the_training_series_alone(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -77,11 +78,15 @@ def test_a_run_on_a_table_learns_draws_predicts_and_exports_and_takes_no_coding_
     assert not Path("again.csv").exists() and not (folder / "export" / "safetensors").exists()
 
 
-def test_simple_models_learn_the_classes_of_series(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unit", [1.0, 1e-15])
+def test_simple_models_learn_the_classes_of_series_in_any_unit(unit: float, tmp_path: Path) -> None:
     data = series_files.table(series_files.ucr(tmp_path))
     task = small_task("task=series_csv", data=data.spec)
     rows = {stage: list(range(len(split))) for stage, split in data.splits.items()}
-    contents = {stage: [example.content for example in data.examples(stage, own)] for stage, own in rows.items()}
+    contents = {
+        stage: [unit * cast(np.ndarray, example.content) for example in data.examples(stage, own)]
+        for stage, own in rows.items()
+    }
     targets = {stage: data.splits[stage].targets_at(own).numpy() for stage, own in rows.items()}
     models = task.simple_models(data, len(rows["train"]))
     assert [model.name.partition(" +")[0] for model in models] == ["spectra", "time warping", "random convolutions"]

@@ -15,7 +15,7 @@ from sliceformer_lab.errors import DataError, RunFolderError
 from sliceformer_lab.runs.files import write_json
 
 CODING_FILE = "series.json"  # in a run folder
-MIN_DEVIATION = 1e-8  # of a channel, below which it counts as constant
+MIN_DEVIATION = 1e-8  # of a channel, as a share of its mean, below which it counts as constant
 
 
 @dataclass(frozen=True)
@@ -119,15 +119,20 @@ def own_scale(values: np.ndarray) -> np.ndarray:
 
 def channel_statistics(series: Iterable[np.ndarray], channels: int) -> tuple[np.ndarray, np.ndarray]:
     """Mean and deviation (C,) float32 of the known values of many series (L, C), 0 and 1 where there are none."""
+    first = np.full(channels, np.nan)  # known value, from which deviations are summed: squares of values lose digits
     count, total, squares = (np.zeros(channels) for _ in range(3))
     for values in series:
-        known, exact = ~np.isnan(values), np.nan_to_num(values.astype(np.float64))
+        known, exact = ~np.isnan(values), values.astype(np.float64)
+        some = np.isnan(first) & known.any(axis=0)
+        first[some] = exact[known.argmax(axis=0), np.arange(channels)][some]
+        shifted = np.nan_to_num(exact - first)
         count += known.sum(axis=0)
-        total += exact.sum(axis=0)
-        squares += (exact**2).sum(axis=0)
-    mean = total / np.maximum(count, 1)
-    std = np.sqrt(np.maximum(squares / np.maximum(count, 1) - mean**2, 0))
-    constant = std <= MIN_DEVIATION * np.maximum(np.abs(mean), 1)
+        total += shifted.sum(axis=0)
+        squares += (shifted**2).sum(axis=0)
+    deviation = total / np.maximum(count, 1)
+    std = np.sqrt(np.maximum(squares / np.maximum(count, 1) - deviation**2, 0))
+    mean = np.nan_to_num(first) + deviation
+    constant = std <= MIN_DEVIATION * np.abs(mean)
     return mean.astype(np.float32), np.where(constant, 1, std).astype(np.float32)
 
 
