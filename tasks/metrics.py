@@ -225,8 +225,8 @@ def f1_scores(logits: Tensor, labels: Tensor, thresholds: Tensor) -> dict[str, f
 
 
 def rmse(outputs: Tensor, numbers: Tensor) -> Tensor:
-    """Root mean squared error; NaN without numbers."""
-    return (outputs - numbers).square().mean().sqrt()
+    """Root mean squared error; NaN without numbers. In float64, because squares leave the range of float32."""
+    return (outputs - numbers).double().square().mean().sqrt().to(outputs.dtype)
 
 
 def r2(outputs: Tensor, numbers: Tensor) -> Tensor:
@@ -234,8 +234,9 @@ def r2(outputs: Tensor, numbers: Tensor) -> Tensor:
 
     torchmetrics takes squared errors below 1e-4 for zero, which small units have.
     """
-    deviation = (numbers - numbers.mean()).square().sum()
-    return torch.where(deviation > 0, 1 - (outputs - numbers).square().sum() / deviation, torch.nan)
+    truth = numbers.double()
+    deviation = (truth - truth.mean()).square().sum()
+    return torch.where(deviation > 0, 1 - (outputs - truth).square().sum() / deviation, torch.nan).to(outputs.dtype)
 
 
 def spearman(outputs: Tensor, numbers: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import sys
 from abc import ABC, abstractmethod
@@ -144,9 +145,11 @@ def _predict_column(
     values = target[known]
     if len(values) < 2 or len(np.unique(values)) < 2:
         return [np.full(part.shape[0], values.mean() if len(values) else 0.0) for part in others]
-    fitted = _build_estimator(estimator, classifies=has_labels).fit(train[known], values)
+    # a tree splits no values whose variance is below 2e-16; a power of two changes no digit
+    scale = 1.0 if has_labels else 2.0 ** round(math.log2(values.std(dtype=np.float64)))
+    fitted = _build_estimator(estimator, classifies=has_labels).fit(train[known], values / scale)
     if not has_labels:
-        return [fitted.predict(part) for part in others]
+        return [scale * fitted.predict(part) for part in others]
     return [np.diff(_predict_logits(fitted, part), axis=1)[:, 0] for part in others]
 
 

@@ -66,13 +66,14 @@ def each_known(score: Callable[..., float], outputs: np.ndarray, targets: np.nda
         (spearman, lambda targets, outputs: spearmanr(targets, outputs).statistic),
     ],
 )
-@pytest.mark.parametrize("unit", [1.0, 1e-4])
+@pytest.mark.parametrize("unit", [1.0, 1e-4, 1e-22, 1e18])
 def test_scores_of_numbers(score: Score, wanted: Callable[..., float], unit: float) -> None:
     random = np.random.default_rng(0)
     targets = with_gaps(random.normal(size=(70, 3)), random)
     outputs = (np.nan_to_num(targets) + random.normal(size=(70, 3))).round(1).astype(np.float32)  # with ties
     targets, outputs = np.float32(unit) * targets, np.float32(unit) * outputs
-    assert in_parts(score, outputs, targets) == pytest.approx(each_known(wanted, outputs, targets), rel=1e-4)
+    exact = each_known(wanted, outputs.astype(np.float64), targets.astype(np.float64))
+    assert in_parts(score, outputs, targets) == pytest.approx(exact, rel=1e-4, abs=0)
 
 
 @pytest.mark.parametrize(("score", "wanted"), [(auc, roc_auc_score), (average_precision, average_precision_score)])

@@ -159,13 +159,21 @@ def test_labels_with_gaps_and_numbers_are_learned_column_by_column() -> None:
     alcohol = np.array([0.0] * 24 + [1.0] * 24)
     gaps = np.where(np.arange(48) % 5 == 0, np.nan, alcohol)
     targets = np.stack([gaps, np.full(48, np.nan)], axis=1)  # nothing is known of the second label
-    fingerprints, descriptors = classifiers_of("smiles", 48)
+    fingerprints, _ = classifiers_of("smiles", 48)
     logits = TargetModel(fingerprints, has_labels=True).fit_and_predict(smiles, targets, {"test": smiles})["test"]
     np.testing.assert_array_equal(logits[:, 0] > 0, alcohol > 0)
     assert logits.shape == (48, 2) and np.isfinite(logits).all()
-    sizes = np.array([[float(len(text))] for text in smiles])
-    numbers = TargetModel(descriptors, has_labels=False).fit_and_predict(smiles, sizes, {"test": smiles})["test"]
+
+
+@pytest.mark.parametrize("unit", [2.0**-100, 2.0**-40, 2.0**40])
+def test_a_reference_of_numbers_is_the_same_in_any_unit(unit: float) -> None:
+    smiles = ["C" * n for n in range(1, 25)] + ["C" * n + "O" for n in range(1, 25)]
+    sizes = np.array([[float(len(text))] for text in smiles], dtype=np.float32)
+    model = TargetModel(regressors_of("smiles")[-1], has_labels=False)
+    numbers = model.fit_and_predict(smiles, sizes, {"test": smiles})["test"]
     assert np.abs(numbers - sizes).mean() < 2
+    in_unit = model.fit_and_predict(smiles, sizes * np.float32(unit), {"test": smiles})["test"]
+    np.testing.assert_array_equal(in_unit, numbers * unit)
 
 
 def test_numbers_of_texts_and_pictures_are_learned() -> None:
