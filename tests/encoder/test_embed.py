@@ -1,13 +1,18 @@
-"""The embedding of tokens."""
+"""The embedding of tokens, and what a part of the encoder computes when it is built."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 import torch
 from support.plans import build_data, build_task
+from torch import nn
 
 from sliceformer_lab.config.compose import compose_job
-from sliceformer_lab.encoder.embed import TokenEmbedding
+from sliceformer_lab.encoder.embed import ImageEmbedding, TokenEmbedding
+from sliceformer_lab.encoder.graph_tokens import FeatureEmbedding
+from sliceformer_lab.encoder.position import SinCosPosition
 
 
 def test_token_dropout_takes_whole_tokens_in_training_and_never_the_cls_token() -> None:
@@ -45,3 +50,18 @@ def test_positions_and_cls_start_with_the_deviation_of_the_option(words: str, st
     assert task.embedding.cls.detach().std() == pytest.approx(std, rel=0.2)
     table = task.encoder.position.table.detach()
     assert table.std() == pytest.approx(std, rel=0.05) and table.abs().max() > 3 * std  # nothing is cut off
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: SinCosPosition(torch.zeros(5, 8)),
+        lambda: ImageEmbedding((4, 4), 1, 2, 8, cls=False, order="hilbert"),
+        lambda: FeatureEmbedding((3, 4), 8),
+    ],
+    ids=["positions", "order", "offsets"],
+)
+def test_a_part_that_lost_what_it_computes_refuses_memory(make: Callable[[], nn.Module]) -> None:
+    lost = make().to("meta")
+    with pytest.raises(ValueError, match=r"computes (table|order|offsets) when it is built, .* has lost them"):
+        lost.to_empty(device="cpu")
