@@ -64,7 +64,7 @@ def split_rows(stages: np.ndarray, shares: Mapping[Stage, float], seed: int, tit
     the set has no validation examples, `shares` of the training examples become them. Raises DataError if a share takes
     no example, or nothing is left to train on.
     """
-    free_stage: Stage = "test" if -1 in stages else "val"
+    free_stage: Stage = "test" if shares["test"] and -1 in stages else "val"
     permutation, fold = _fold_of_seed(seed, shares[free_stage])
     order = torch.randperm(len(stages), generator=torch.Generator().manual_seed(permutation)).numpy()
     shuffled = stages[order]

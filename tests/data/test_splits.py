@@ -45,8 +45,9 @@ def test_consecutive_split_seeds_are_the_folds_of_a_cross_validation(share: floa
 @pytest.mark.parametrize("shares", [{"test": 0.2, "val": 0.1}, {"test": 0.0, "val": 0.2}])
 def test_consecutive_split_seeds_hold_out_every_example_of_a_class_once(shares: dict[Stage, float]) -> None:
     stage: Stage = "test" if shares["test"] else "val"
-    folds = [split_by_class(THREE_CLASSES, shares, seed, "set")[stage] for seed in range(5)]
-    assert sorted(torch.cat(folds).tolist()) == list(range(len(THREE_CLASSES)))
+    for first in (0, 5):
+        folds = [split_by_class(THREE_CLASSES, shares, seed, "set")[stage] for seed in range(first, first + 5)]
+        assert sorted(torch.cat(folds).tolist()) == list(range(len(THREE_CLASSES)))
 
 
 def test_every_fold_of_a_few_examples_a_class_holds_some_out() -> None:
@@ -62,6 +63,15 @@ def test_consecutive_split_seeds_test_every_row_once_and_keep_what_is_published(
     assert all(sorted(np.concatenate(list(rows.values()))) == list(range(28)) for rows in folds)
 
 
+@pytest.mark.parametrize(("free", "shares"), [(0, {"test": 0.4, "val": 0.25}), (-1, {"test": 0.0, "val": 0.25})])
+def test_where_no_rows_are_held_out_to_test_the_split_seeds_are_folds_of_the_validation(
+    free: int, shares: dict[Stage, float]
+) -> None:
+    stages = np.array([free] * 20 + [2] * 2)
+    folds = [split_rows(stages, shares, seed, "set")["val"] for seed in range(4)]
+    assert sorted(np.concatenate(folds)) == list(range(20))
+
+
 def test_published_validation_rows_are_not_added_to() -> None:
     rows = split_rows(np.array([0, 0, 1, 2, 0]), {"test": 0.0, "val": 0.5}, 1, "set")
     assert rows["val"].tolist() == [2] and rows["test"].tolist() == [3] and sorted(rows["train"]) == [0, 1, 4]
@@ -74,5 +84,7 @@ def test_shares_that_take_nothing_or_everything_are_refused_with_their_option() 
         hold_out(THREE_CLASSES, 0.01, 0, "set", "val")
     with pytest.raises(DataError, match=r"holding out 0.9 of 3 examples for test takes 3; .*data.test_fraction"):
         hold_out(torch.arange(3), 0.9, 0, "set", "test")
+    with pytest.raises(DataError, match=r"holding out 0.01 of 30 examples for test takes none"):
+        split_rows(np.full(30, -1), {"test": 0.01, "val": 0.2}, 0, "set")
     with pytest.raises(DataError, match="no example is left to train on"):
         split_rows(np.array([1, 2]), {"test": 0.0, "val": 0.0}, 0, "set")
