@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import ExifTags, Image, ImageOps
 from support import official_files, task_modules
-from support.plans import encoded, prepared
+from support.plans import encoded
 from support.task_modules import module
 
 from sliceformer_lab.data.images.base import ArrayImages, ImageData, ImageSplit
@@ -25,6 +25,7 @@ from sliceformer_lab.data.images.mnist import MNIST
 from sliceformer_lab.data.images.picture_files import picture_size, read_picture
 from sliceformer_lab.data.input_files import read_inputs
 from sliceformer_lab.data.spec import LoadPlan
+from sliceformer_lab.data.splits import STAGES
 from sliceformer_lab.errors import DataError
 
 
@@ -247,9 +248,9 @@ def test_tiny_imagenet_and_mnist_are_downloaded(tmp_path: Path, monkeypatch: pyt
     files = tuple(official_files.official(tmp_path / "b" / "MNIST" / "raw" / a.name) for a in MNIST.archives)
     monkeypatch.setattr(MNIST, "archives", files)
     for name in ("tiny_imagenet", "mnist"):
-        data = prepared(module(name, tmp_path / "root", download=True, verify=True))
-        assert len(data.splits["train"])
-    assert data.fingerprint()["official"] and data.fingerprint()["name"] == "mnist"
+        assert set(module(name, tmp_path / "root", download=True, verify=True).digests()) == set(STAGES)
+    fingerprint = module("mnist", tmp_path / "other", download=True, verify=True).fingerprint()
+    assert fingerprint["official"] and fingerprint["name"] == "mnist"
 
 
 def test_an_altered_copy_never_has_the_official_name(tmp_path: Path) -> None:

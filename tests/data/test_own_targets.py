@@ -137,6 +137,16 @@ def test_targets_stand_in_the_columns_of_the_model_that_is_scored(
     torch.testing.assert_close(target[:, 1], torch.full((3,), absent), equal_nan=True)
 
 
+@pytest.mark.parametrize("options", [{"label_column": "seen"}, {"label_column": "tags", "labels_separator": ";"}])
+def test_the_same_examples_with_other_names_of_classes_or_labels_are_other_data(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    text_table(tmp_path)
+    before = texts(tmp_path, **options).digests()
+    text_table(tmp_path, [(text, stars, 2 * seen, tags.replace("ab", "aa")) for text, stars, seen, tags in ROWS])
+    assert not before.items() & texts(tmp_path, **options).digests().items()
+
+
 def test_json_lists_are_labels(tmp_path: Path) -> None:
     lines = [json.dumps({"text": f"text {number}", "label": ["x"] * (number % 2)}) for number in range(40)]
     (tmp_path / "texts.jsonl").write_text("\n".join(lines), encoding="utf-8")
