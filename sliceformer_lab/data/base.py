@@ -212,7 +212,7 @@ class DataModule(LightningDataModule, ABC):
         return None
 
     def remarks(self) -> list[str]:
-        """What a reader of the results must know about the data, in sentences. Prepares the data."""
+        """What a reader of the results must know about the data, in sentences. Needs the splits."""
         return []
 
     def choices(self) -> list[Choice]:

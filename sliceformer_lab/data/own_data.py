@@ -69,8 +69,6 @@ class OwnData(DataModule):
 
     def remarks(self) -> list[str]:
         """Counts the examples that are in two splits, by their content; names classes written alike or never scored."""
-        self.prepare_data()
-        self.setup()
         unscored = [*_describe_spellings(self.class_names()), *_describe_unscored(self.class_names(), self.splits)]
         if self.content_kind is None:
             return [*super().remarks(), *unscored]

@@ -206,8 +206,6 @@ class SequenceData(BucketedData):
 
     def remarks(self) -> list[str]:
         """Counts the sequences that `max_len` cuts."""
-        self.prepare_data()
-        self.setup()
         splits = [split for split in self.splits.values() if isinstance(split, SequenceSplit)]
         if not (cut := sum(split.num_truncated() for split in splits)):
             return super().remarks()
