@@ -171,17 +171,12 @@ class DataModule(LightningDataModule, ABC):
         shares: dict[Stage, float] = {"test": self.test_share, "val": self.val_fraction}
         return {stage: share for stage, share in shares.items() if stage not in published}
 
-    @property
-    def content_column(self) -> str | None:
-        """The column of a table of new contents; None where a table cannot hold them."""
-        return self.content_kind if self.content_kind in ("text", "smiles") else None
-
     def read_inputs(self, path: Path, column: str | None) -> Iterator[NewInput]:
         """The new inputs in a file or folder; for a table, in `column` or the column that the run was trained on.
 
         Raises DataError if there are none. Only for data that take new contents, as `read_file`.
         """
-        return read_inputs(path, cast(ContentKind, self.content_kind), column or self.content_column, self.read_file)
+        return read_inputs(path, cast(ContentKind, self.content_kind), column, self.read_file)
 
     def read_file(self, path: Path) -> np.ndarray:
         """A new picture or cloud from its file. Raises DataError."""

@@ -43,6 +43,12 @@ def table(tmp_path: Path, rows: list[str], header: str = "smiles,target", **opti
     return MoleculeTable(root=str(tmp_path), file=str(file), **wanted)
 
 
+def test_new_molecules_come_from_the_column_that_the_run_was_trained_on(tmp_path: Path) -> None:
+    data = table(tmp_path, ["CCO,1"], "formula,target", smiles_column="formula")
+    for column, content in ((None, "CCO"), ("target", "1")):
+        assert [one.content for one in data.read_inputs(Path(data.file), column)] == [content]
+
+
 def targets(data: Any, stage: str = "train") -> np.ndarray:
     split = data.splits[stage]
     assert isinstance(split, GraphSplit)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from sliceformer_lab.data.graphs.smiles import Molecule, canonical_smiles
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
 from sliceformer_lab.data.own_data import OwnTable
 from sliceformer_lab.data.own_targets import OwnTargets
-from sliceformer_lab.data.spec import Choice, DataSpec
+from sliceformer_lab.data.spec import Choice, DataSpec, NewInput
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import check_table, field_of, number_of, split_of, table_rows
 from sliceformer_lab.measures.molecule_features import NUM_DESCRIPTORS, Descriptors, descriptors_of
@@ -75,10 +76,6 @@ class MoleculeTable(MoleculeData, OwnTargets, OwnTable):
     descriptors: Descriptors | None = "none"
 
     @property
-    def content_column(self) -> str:
-        return self.smiles_column
-
-    @property
     def spec(self) -> DataSpec:
         """Reads the table unless `kind` and `descriptors` say what they are. Raises DataError."""
         whole = NUM_DESCRIPTORS[self.descriptor_kind]
@@ -87,6 +84,9 @@ class MoleculeTable(MoleculeData, OwnTargets, OwnTable):
     @property
     def annotate(self) -> Callable[[Molecule], Graph]:
         return WithPaths(self.descriptor_kind)
+
+    def read_inputs(self, path: Path, column: str | None) -> Iterator[NewInput]:
+        return super().read_inputs(path, column or self.smiles_column)
 
     def choices(self) -> list[Choice]:
         chosen = Choice("data.descriptors", self.descriptor_kind, f"{self._num_rows:,} molecules in the table")

@@ -82,13 +82,9 @@ class TextCSV(TextData, TableTargets, OwnTables):
         pieces, texts = self.tokenizer.vocab_size, f"{sum(self._training_lengths):,} characters in the training texts"
         return [*super().choices(), Choice("data.vocab_size", pieces, texts)]
 
-    @property
-    def content_column(self) -> str:
-        return str(self.text_column)
-
     def read_inputs(self, path: Path, column: str | None) -> Iterator[NewInput]:
         """The texts of a table of the same form, or a text a line. A `column` with a name is that of a header."""
-        chosen = column or self.content_column
+        chosen = column or str(self.text_column)
         header = self.header or not chosen.isdecimal()
         return read_inputs(path, "text", chosen, header=header, quotes=self.quotes)
 
