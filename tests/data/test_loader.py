@@ -7,7 +7,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,8 +22,8 @@ from torch.utils.data import SequentialSampler
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.data.images.cifar import CIFAR10
 from sliceformer_lab.data.images.imagenet import ImageNet1k
-from sliceformer_lab.data.loader import PassSampler, SeededLoader, _signals_wait
-from sliceformer_lab.data.spec import LoadPlan
+from sliceformer_lab.data.loader import PassSampler, SeededLoader, Split, _signals_wait
+from sliceformer_lab.data.spec import Content, LoadPlan
 from sliceformer_lab.training.processes.other_processes import VARIABLES
 
 
@@ -195,3 +195,43 @@ def test_a_signal_while_workers_start_arrives_after_they_have_started() -> None:
         other.join()
         signal.signal(signal.SIGUSR1, before)
     assert seen == ["workers started", "signal"]
+
+
+class Given(Split):
+    """Examples with the given contents, targets and inputs."""
+
+    def __init__(self, contents: Sequence[Content | None], targets: Tensor, inputs: Tensor | None = None) -> None:
+        self.given, self.targets, self.inputs = contents, targets, targets if inputs is None else inputs
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+    def subset(self, rows: np.ndarray) -> Given:
+        raise NotImplementedError
+
+    def stored(self, row: int) -> Content | None:
+        return self.given[row]
+
+    def batch(self, rows: list[int]) -> Batch:
+        return Batch(self.inputs[rows], self.targets[rows], torch.tensor(rows))
+
+
+def test_every_content_and_target_and_their_order_count_in_a_digest_and_classes_by_name() -> None:
+    names, texts, targets = ("a", "b", "c"), [f"text {number}" for number in range(300)], torch.arange(300) % 3
+    known = Given(texts, targets).digest(names)
+    assert Given(texts, 2 - targets).digest(names[::-1]) == known
+    found = {known, Given(texts[::-1], targets.flip(0)).digest(names)}
+    found |= {Given(["text 0t", "ext 1", *texts[2:]], targets).digest(names)}
+    for row in (0, 255, 256, 299):
+        found |= {Given([*texts[:row], "other", *texts[row + 1 :]], targets).digest(names)}
+        found |= {Given(texts, targets.index_fill(0, torch.tensor(row), (row + 1) % 3)).digest(names)}
+    assert len(found) == 11
+
+
+def test_the_numbers_type_and_shape_of_contents_and_targets_count_in_a_digest() -> None:
+    zeros = [np.zeros(4), np.zeros((2, 2)), np.zeros(4, np.int64), np.ones(4)]
+    assert len({Given([content], torch.zeros(1)).digest(()) for content in zeros}) == 4
+    targets = [torch.tensor([value]) for value in (1.0, 2.0, [1.0], [2, 1], [1, 2])]
+    assert len({Given(["a"], target).digest(("x", "y")) for target in targets}) == 5
+    inputs = [torch.tensor([value]) for value in (1, 2)]  # stand in for a content that no split keeps
+    assert len({Given([None], torch.tensor([0]), one).digest(()) for one in inputs}) == 2
