@@ -132,7 +132,7 @@ class PassSampler(DistributedSampler[int]):
         self.per_step = self.group * accumulate
         unit = world if steps_per_epoch is None and accumulate == 1 else self.per_step
         self.size = len(split) - len(split) % unit if shuffle else len(split)  # over all processes
-        if (shuffle or steps_per_epoch is not None) and not self.size:
+        if shuffle and not self.size:
             raise ConfigError(
                 f"{len(split)} training examples do not fill a step of {self.per_step} (data.batch_size={batch_size}, "
                 f"optim.accumulate={accumulate}, {world} processes); make one of these smaller"

@@ -168,6 +168,17 @@ def seen(stretches: int, *, stretch: int = 3, **options: Any) -> list[int]:
     return list(chain(*found))
 
 
+@pytest.mark.parametrize(("processes", "accumulate", "share"), [(1, 1, 22), (1, 2, 16), (3, 1, 7)])
+def test_a_pass_has_all_examples_that_processes_can_share_or_those_of_whole_steps(
+    processes: int, accumulate: int, share: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = []
+    for rank in range(processes):
+        monkeypatch.setattr(loader, "rank_and_world_size", lambda rank=rank: (rank, processes))
+        rows += sampled(Numbers(22), 1, stretch=None, batch_size=4, accumulate=accumulate)
+    assert [len(part) for part in rows] == [share] * processes and len(set(chain(*rows))) == share * processes
+
+
 @pytest.mark.parametrize("pool_share", [None, 0.5, 1.0])
 @pytest.mark.parametrize(("stretch", "accumulate", "pass_len"), [(3, 1, 20), (7, 1, 20), (4, 2, 16), (12, 2, 16)])
 def test_passes_continue_across_stretches(
@@ -197,8 +208,9 @@ def test_processes_share_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_data_that_do_not_fill_a_step_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"22 training examples do not fill a step of 24 .*optim.accumulate=6"):
-        seen(1, stretch=6, accumulate=6)
+    for stretch in (6, None):
+        with pytest.raises(ConfigError, match=r"22 training examples do not fill a step of 24 .*optim.accumulate=6"):
+            sampled(Numbers(22), 1, stretch=stretch, batch_size=4, accumulate=6)
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
@@ -207,14 +219,14 @@ def test_all_processes_evaluate_as_many_batches_as_each_other(
     processes: int, wanted: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for examples in range(processes, 40):
-        batches = []
+        batches, rows = [], []
         for rank in range(processes):
             monkeypatch.setattr(loader, "rank_and_world_size", lambda rank=rank: (rank, processes))
             size = evaluation_batch_size(examples, wanted)
-            split = Numbers(examples)
-            share = len(PassSampler(split, shuffle=False, place=None, run_seed=0, batch_size=size))
-            batches.append(-(-share // size))
-        assert len({*batches}) == 1, f"{examples} examples"
+            share = [*PassSampler(Numbers(examples), shuffle=False, place=None, run_seed=0, batch_size=size)]
+            batches.append(-(-len(share) // size))
+            rows += share
+        assert len({*batches}) == 1 and sorted(rows) == [*range(examples)], f"{examples} examples"
     monkeypatch.setattr(loader, "rank_and_world_size", lambda: (0, 64))
     with pytest.raises(ConfigError, match=r"64 processes cannot share 9 examples; use trainer.devices=9"):
         evaluation_batch_size(9, wanted)
