@@ -83,7 +83,7 @@ class Classes:
 
     def outcomes(self, outputs: Tensor, names: Names) -> list[TableRow]:
         """The name of the likeliest class and the probabilities of all, from outputs (n, classes)."""
-        probabilities = outputs.float() if self.double_softmax else outputs.float().softmax(dim=1)
+        probabilities = self._probabilities(outputs.float())
         rows: list[TableRow] = [{"prediction": names.classes[best]} for best in probabilities.argmax(dim=1).tolist()]
         for row, values in zip(rows, probabilities.tolist(), strict=True):
             if len(names.classes) <= MAX_COLUMNS:
@@ -93,13 +93,18 @@ class Classes:
                 row["probability"] = seven_digits(max(values))
         return rows
 
+    def _probabilities(self, outputs: Tensor) -> Tensor:
+        return outputs if self.double_softmax else outputs.softmax(dim=1)
+
     def truths(self, targets: Tensor, names: Names) -> list[TableRow]:
         """The names of the true classes (n,)."""
         return [{"target": names.classes[target]} for target in targets.tolist()]
 
     def pictures(self, scored: ScoredSplit) -> Mapping[str, Callable[[Path], None]]:
         """The confusion matrix, and the wrong answers that the model was surest of."""
-        return {"confusion.png": partial(_draw_confusion, scored), "mistakes.png": partial(_draw_mistakes, scored)}
+        probabilities = self._probabilities(torch.from_numpy(scored.outputs).double()).numpy()
+        mistakes = partial(_draw_mistakes, scored, probabilities)
+        return {"confusion.png": partial(_draw_confusion, scored), "mistakes.png": mistakes}
 
     def constant(self, targets: Tensor) -> tuple[str, Tensor]:
         """The logs of the classes' frequencies (classes,)."""
@@ -258,20 +263,18 @@ def _draw_confusion(scored: ScoredSplit, path: Path) -> None:
     plot_confusion(targets, outputs, names, path, title + remark)
 
 
-def _draw_mistakes(scored: ScoredSplit, path: Path) -> None:
+def _draw_mistakes(scored: ScoredSplit, probabilities: np.ndarray, path: Path) -> None:
     """The wrong answers that the model was surest of; no picture if all are right."""
     from sliceformer_lab.measures.drawing import names_in_picture
     from sliceformer_lab.measures.result_plots import Mistake, plot_mistakes
 
-    targets, logits = scored.targets, scored.outputs.astype(np.float64)
-    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
-    chances, answers = odds.max(axis=1) / odds.sum(axis=1), logits.argmax(axis=1)
+    targets, chances, answers = scored.targets, probabilities.max(axis=1), probabilities.argmax(axis=1)
     wrong = np.flatnonzero(answers != targets)
     worst = wrong[np.argsort(-chances[wrong], kind="stable")][:MAX_MISTAKES]
     if not len(worst):
         path.unlink(missing_ok=True)
         return
-    names, remark = names_in_picture(names_or_numbers(scored.data.class_names(), logits.shape[1]))
+    names, remark = names_in_picture(names_or_numbers(scored.data.class_names(), probabilities.shape[1]))
     mistakes = [
         Mistake(example.place, example.content, names[targets[i]], f"predicted: {names[answers[i]]} ({chances[i]:.0%})")
         for i, example in zip(worst, scored.examples(worst), strict=True)

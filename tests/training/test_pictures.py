@@ -15,9 +15,11 @@ from torch import Tensor
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.spec import Example
-from sliceformer_lab.measures import drawing
+from sliceformer_lab.measures import drawing, result_plots
 from sliceformer_lab.runs.folder import pictures_in
+from sliceformer_lab.tasks.targets import Classes
 from sliceformer_lab.training.interfaces import TaskModule
+from sliceformer_lab.training.results.predicted import ScoredSplit
 from sliceformer_lab.training.results.record import draw_pictures
 
 CLASSES, NUMBERS = {"confusion.png", "mistakes.png"}, {"predicted.png", "mistakes.png"}
@@ -110,6 +112,21 @@ def test_the_mistakes_are_the_surest_wrong_answers_and_their_own_examples(
     wrong = np.flatnonzero((answers != found["test"]["targets"]).numpy())
     surest = wrong[np.argsort(-chances.numpy()[wrong])][:12]
     assert asked == found["test"]["ids"][surest].tolist()
+
+
+def test_a_mistake_names_the_probability_of_its_class_whether_outputs_are_logits_or_probabilities(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = task_modules.ready("digits", tmp_path)
+    ids, targets, logits = (found.numpy() for found in predictions(data)["test"].values())
+    drawn: list[list[result_plots.Mistake]] = []
+    monkeypatch.setattr(result_plots, "plot_mistakes", lambda mistakes, *_: drawn.append(mistakes))
+    chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    for kind, outputs in ((Classes(10), logits), (Classes(10, double_softmax=True), chances)):
+        kind.pictures(ScoredSplit(data, "test", ids, targets, outputs))["mistakes.png"](tmp_path / "mistakes.png")
+    surest = np.sort(chances.max(axis=1)[chances.argmax(axis=1) != targets])[::-1][:12]
+    for mistakes in drawn:
+        assert [one.answer.split()[-1] for one in mistakes] == [f"({chance:.0%})" for chance in surest]
 
 
 def write_log(folder: Path) -> None:
