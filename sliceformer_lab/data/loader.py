@@ -171,15 +171,14 @@ class PassSampler(DistributedSampler[int]):
 
     def _sort_by_length(self, order: Tensor, lengths: np.ndarray, share: float, generator: torch.Generator) -> Tensor:
         """The same examples with similar lengths next to each other; an incomplete batch stays the last."""
+        if not self.shuffle:
+            return order[np.argsort(lengths[order], kind="stable")]
         largest = len(order) if share == 1 else self.group * max(1, int(share * len(order) / self.group))
-        pool = min(self.group * self.POOL, largest) if self.shuffle else len(order)
-        by_length = [part[np.argsort(lengths[part], kind="stable")] for part in torch.split(order, max(1, pool))]
-        batches = torch.split(torch.cat(by_length), self.group) if by_length else ()
-        if not self.shuffle or not batches:
-            return torch.cat(by_length)
-        full = [batch for batch in batches if len(batch) == self.group]
-        mixed = [full[i] for i in torch.randperm(len(full), generator=generator).tolist()]
-        return torch.cat([*mixed, *(batch for batch in batches if len(batch) < self.group)])
+        pools = torch.split(order, min(self.group * self.POOL, largest))
+        batches = torch.split(torch.cat([pool[np.argsort(lengths[pool], kind="stable")] for pool in pools]), self.group)
+        num_full = len(order) // self.group
+        mixed = [batches[i] for i in torch.randperm(num_full, generator=generator).tolist()]
+        return torch.cat([*mixed, *batches[num_full:]])
 
     def __len__(self) -> int:
         return self.share

@@ -152,13 +152,16 @@ def sampled(split: Split, count: int, *, stretch: int | None, batch_size: int, s
     return found
 
 
-@pytest.mark.parametrize(("pool_share", "repeated"), [(1.0, 1), (0.15, 0)])
-def test_small_data_are_not_sorted_by_length_as_a_whole(pool_share: float, repeated: float) -> None:
+@pytest.mark.parametrize(("pool_share", "pool", "repeated"), [(1.0, 203, 1), (0.15, 30, 0), (0.01, 10, 0)])
+def test_small_data_are_not_sorted_by_length_as_a_whole(pool_share: float, pool: int, repeated: float) -> None:
     """Sorted as a whole, an example would meet the same others in every pass."""
-    passes = sampled(DistinctLengths(200), 4, stretch=None, batch_size=10, pool_share=pool_share)
-    assert all(sorted(rows) == list(range(200)) for rows in passes)
-    batches = [{frozenset(rows[i : i + 10]) for i in range(0, 200, 10)} for rows in passes]
-    assert [len(one & other) / 20 for one, other in pairwise(batches)] == [repeated] * 3
+    passes = sampled(DistinctLengths(203), 4, stretch=None, batch_size=10, pool_share=pool_share)
+    orders = sampled(DistinctLengths(203), 4, stretch=None, batch_size=10)
+    batches = [[frozenset(rows[i : i + 10]) for i in range(0, 203, 10)] for rows in passes]
+    for found, rows in zip(batches, orders, strict=True):
+        by_length = list(chain(*(sorted(rows[i : i + pool]) for i in range(0, 203, pool))))
+        assert set(found) == {frozenset(by_length[i : i + 10]) for i in range(0, 203, 10)} and len(found[-1]) == 3
+    assert [len({*one} & {*other}) / 21 for one, other in pairwise(batches)] == [repeated] * 3
 
 
 def seen(stretches: int, *, stretch: int = 3, **options: Any) -> list[int]:
