@@ -336,7 +336,7 @@ class DataModule(LightningDataModule, ABC):
             collate_fn=return_batch,
             worker_init_fn=start_worker,
             pin_memory=torch.cuda.is_available(),
-            generator=torch.Generator(),
+            generator=torch.Generator(),  # without it, starting workers would draw from dropout's
         )
 
     def _place(self) -> LoaderPosition:

@@ -185,7 +185,7 @@ class PassSampler(DistributedSampler[int]):
 
 
 class SeededLoader(DataLoader[Batch]):
-    """A loader with one seed per pass, which decides order, augmentation and the workers' generators.
+    """A loader with one seed per pass, which decides order and augmentation.
 
     Construct it with a PassSampler. Workers must not persist: they would keep the seed of the first pass.
     """
@@ -200,7 +200,6 @@ class SeededLoader(DataLoader[Batch]):
         """
         if isinstance(self.sampler, PassSampler):  # Lightning replaces it to overfit on fixed batches
             self.dataset.pass_seed = self.sampler.start_pass()
-            self.generator.manual_seed(self.dataset.pass_seed)  # without a generator, workers would use dropout's
         try:
             with _unchanged_handler(), _signals_wait():
                 batches = super().__iter__()

@@ -226,6 +226,7 @@ def test_all_processes_evaluate_as_many_batches_as_each_other(
         for rank in range(processes):
             monkeypatch.setattr(loader, "rank_and_world_size", lambda rank=rank: (rank, processes))
             size = evaluation_batch_size(examples, wanted)
+            assert size == wanted or examples % processes
             share = [*PassSampler(Numbers(examples), shuffle=False, place=None, run_seed=0, batch_size=size)]
             batches.append(-(-len(share) // size))
             rows += share
