@@ -22,8 +22,7 @@ class KnownMeanAbsoluteError(MeanAbsoluteError):
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Scores some outputs."""
         known = ~target.isnan()
-        if known.any():
-            super().update(preds[known], target[known])
+        super().update(preds[known], target[known])
 
 
 class KnownAccuracy(BinaryAccuracy):

@@ -136,7 +136,7 @@ class TargetTask(Task):
         return self.kind.pictures(scored)
 
     def constant(self, targets: Tensor) -> tuple[str, Tensor]:
-        """The frequencies of classes or labels, or the mean of each number."""
+        """The frequencies of classes or labels, or the median of each number."""
         return self.kind.constant(targets)
 
     def simple_models(self, data: DataModule, num_train: int) -> Sequence[SimpleModel]:

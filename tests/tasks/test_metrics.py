@@ -111,7 +111,7 @@ def test_numbers_that_are_all_equal_have_no_score() -> None:
 
 def test_accuracy_of_labels_counts_the_known_ones() -> None:
     metric = KnownAccuracy()
-    metric.update(torch.tensor([[3.0, -1.0], [0.2, 0.2]]), torch.tensor([[1.0, 1.0], [0.0, torch.nan]]))
+    metric.update(torch.tensor([[3.0, 0.0], [0.2, 0.2]]), torch.tensor([[1.0, 1.0], [0.0, torch.nan]]))
     assert float(metric.compute()) == pytest.approx(1 / 3)
 
 
