@@ -13,6 +13,7 @@ import torch
 from support import official_files, task_modules
 from support.plans import built_data, small_task
 
+from sliceformer_lab.data import own_targets
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.images.base import ImageSplit
 from sliceformer_lab.data.own_targets import TableTargets
@@ -69,7 +70,10 @@ def test_columns_of_numbers_are_targets_of_texts(tmp_path: Path) -> None:
 def test_columns_of_zeros_and_ones_are_labels_unless_kind_says_otherwise(tmp_path: Path) -> None:
     text_table(tmp_path)
     assert texts(tmp_path, targets=["seen"]).spec.targets == "labels"
-    assert texts(tmp_path, targets=["seen"], kind="regression").spec.targets == "numbers"
+    numbers = texts(tmp_path, targets=["seen"], kind="regression")
+    assert numbers.spec.targets == "numbers" and "data.kind" not in [one.option for one in numbers.choices()]
+    assert texts(tmp_path, label_column="seen", kind="classification").class_names() == ("0", "1")
+    assert len(texts(tmp_path, label_column="stars").class_names()) == 7, "no cache of another column"
     with pytest.raises(DataError, match=r"stars has the value 0.5, but labels are 0, 1 or empty"):
         texts(tmp_path, targets=["stars"], kind="classification")
     for options in ({"targets": ["stars"], "labels_separator": ";"}, {"targets": []}):
@@ -93,18 +97,28 @@ def test_a_split_without_a_known_target_is_refused_and_one_target_that_it_lacks_
 
 def test_a_target_with_one_value_in_training_is_named(tmp_path: Path) -> None:
     rows = [(*row[:3], ("train", "val", "test")[number % 3]) for number, row in enumerate(ROWS)]
-    text_table(tmp_path, [(*row[:1], "3" if row[3] == "train" else row[1], *row[2:]) for row in rows])
-    (remark,) = texts(tmp_path, targets=["stars"], split_column="tags", kind="regression").remarks()
-    assert remark == "stars is 3 in every training example that has it, so nothing can be learned of it"
-    assert texts(tmp_path, targets=["seen"], split_column="tags").remarks() == []
+    rows = [(*row[:1], "3" if row[3] == "train" else row[1], 1000 * row[2], row[3]) for row in rows]
+    text_table(tmp_path, [("a text without it", "", 1000, "train"), *rows])
+    for targets in (["stars"], ["stars", "seen"]):
+        (remark,) = texts(tmp_path, targets=targets, split_column="tags", kind="regression").remarks()
+        assert remark == "stars is 3 in every training example that has it, so nothing can be learned of it"
+    constant = [(*row[:2], -5 if row[3] == "train" else row[2], row[3]) for row in rows]
+    text_table(tmp_path, [("a text without numbers", "", "", "train"), *constant])
+    assert len(texts(tmp_path, targets=["stars", "seen"], split_column="tags").remarks()) == 2
+    text_table(tmp_path)
+    assert texts(tmp_path, targets=["seen"]).remarks() == []
 
 
-def test_a_number_whose_error_outweighs_that_of_another_is_named(tmp_path: Path) -> None:
+def test_a_number_whose_error_outweighs_that_of_another_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for scale, remarks in ((3, 0), (1000, 1)):
         text_table(tmp_path, [(text, scale * stars, seen, tags) for text, stars, seen, tags in ROWS])
         found = texts(tmp_path, targets=["stars", "seen"]).remarks()
         assert len(found) == remarks and all("is mostly that of stars, and it selects" in one for one in found)
     assert texts(tmp_path, targets=["stars"]).remarks() == []
+    monkeypatch.setattr(own_targets, "MAX_SPREAD_RATIO", 1.0)
+    assert texts(tmp_path, label_column="tags", labels_separator=";").remarks() == [], "labels have no mae"
 
 
 def test_a_field_with_a_separator_holds_any_number_of_labels(tmp_path: Path) -> None:
@@ -162,6 +176,20 @@ def test_a_missing_field_of_labels_is_no_label(missing: Any, tmp_path: Path) -> 
     text_table(tmp_path)
     data = cast(TableTargets, texts(tmp_path, label_column="tags", labels_separator=";"))
     assert data.target_of("line 2", {"tags": missing}) == ()
+
+
+def test_fields_that_name_no_class_or_label_are_refused(tmp_path: Path) -> None:
+    text_table(tmp_path)
+    classes = cast(TableTargets, texts(tmp_path, label_column="seen"))
+    for missing in ("", " NaN", None):
+        with pytest.raises(DataError, match=r"seen is .*, expected a word or a whole number; add it or delete the row"):
+            classes.target_of("line 2", {"seen": missing})
+    labels = cast(TableTargets, texts(tmp_path, label_column="tags", labels_separator=";"))
+    with pytest.raises(DataError, match=r"tags is \[1.5\], expected words or a list of words"):
+        labels.target_of("line 2", {"tags": [1.5]})
+    text_table(tmp_path, [(*row[:3], "") for row in ROWS])
+    with pytest.raises(DataError, match=r"no row has a label; choose another data.label_column"):
+        texts(tmp_path, label_column="tags", labels_separator=";")
 
 
 def test_images_of_a_table_have_its_classes_labels_or_numbers(tmp_path: Path) -> None:

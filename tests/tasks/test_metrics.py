@@ -84,8 +84,8 @@ def test_scores_of_labels(score: Score, wanted: Callable[..., float], scale: flo
     outputs = np.float32(scale) * (np.nan_to_num(targets) + random.normal(size=(70, 3))).round(1).astype(np.float32)
     found = in_parts(score, outputs, targets)
     assert found == pytest.approx(each_known(wanted, outputs, targets), abs=1e-6)
-    one_sided = np.concatenate([targets, np.zeros((70, 1), np.float32), np.full((70, 1), np.nan, np.float32)], axis=1)
-    assert in_parts(score, np.pad(outputs, ((0, 0), (0, 2))), one_sided) == pytest.approx(found)
+    one_sided = np.concatenate([targets, np.full((70, 3), [0, 1, np.nan], np.float32)], axis=1)
+    assert in_parts(score, np.pad(outputs, ((0, 0), (0, 3))), one_sided) == pytest.approx(found)
 
 
 def test_precision_of_batches_takes_all_labels_at_five_thresholds() -> None:
@@ -156,7 +156,7 @@ def test_auc_of_classes_tells_apart_what_rounds_to_one() -> None:
 
 def test_class_accuracy_is_that_of_the_classes_that_occur() -> None:
     metric = MeanClassAccuracy(4)
-    predicted, target = torch.tensor([0, 0, 1, 2, 3]), torch.tensor([0, 0, 1, 1, 0])
+    predicted, target = torch.tensor([0, 0, 1, 0, 3]), torch.tensor([0, 0, 1, 1, 2])
     for rows in (slice(0, 2), slice(2, 5)):
         metric.update(predicted[rows], target[rows])
     assert float(metric.compute()) == pytest.approx(balanced_accuracy_score(target, predicted))
@@ -169,11 +169,11 @@ def test_chance_of_average_precision_is_that_of_the_labels_that_have_one() -> No
 
 def test_thresholds_have_the_best_f1_of_all() -> None:
     random = np.random.default_rng(1)
-    labels = with_gaps(random.random((60, 3)) < np.array([0.5, 0.1, 0.0]), random)
-    logits = (np.nan_to_num(labels) + random.normal(size=(60, 3))).round(1).astype(np.float32)  # with ties
+    labels = with_gaps(random.random((60, 9)) < np.linspace(0.5, 0.0, 9), random)
+    logits = (np.nan_to_num(labels) + random.normal(size=(60, 9))).round(1).astype(np.float32)  # with ties
     found = best_thresholds(torch.from_numpy(logits), torch.from_numpy(labels)).numpy()
-    assert found[2] == 0.5  # never true
-    for label in range(2):
+    assert found[8] == 0.5  # never true
+    for label in range(8):
         known = ~np.isnan(labels[:, label])
         truth, chances = labels[known, label], 1 / (1 + np.exp(-logits[known, label].astype(np.float64)))
         of_all = [f1_score(truth, chances > threshold, zero_division=0) for threshold in (0, *chances)]
@@ -183,6 +183,7 @@ def test_thresholds_have_the_best_f1_of_all() -> None:
 def test_f1_of_labels_equals_that_of_scikit_learn() -> None:
     random = np.random.default_rng(2)
     labels, logits = random.random((80, 4)) < 0.3, random.normal(size=(80, 4))
+    labels[:, 3] = np.arange(80) == 7  # true once
     thresholds = np.array([0.3, 0.5, 0.6, 0.9])
     predicted = 1 / (1 + np.exp(-logits)) > thresholds
     found = f1_scores(torch.from_numpy(logits), torch.from_numpy(labels).float(), torch.from_numpy(thresholds))
