@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support import task_modules
 
 from sliceformer_lab.data import cache
 from sliceformer_lab.data.cache import by_name, cached_folder, content_digest, digest_of_stamps, is_complete, manifest
@@ -190,3 +192,48 @@ def test_the_digest_of_a_large_file_is_remembered_until_it_is_written(
     file.write_text("neg pos")
     os.utime(file, ns=(10**18, 10**18))
     assert cache.file_digest(file, tmp_path) == "neg pos"
+
+
+MADE_BY: dict[str, dict[str, Any]] = {  # another value of an option of a task's data that decides what its cache holds
+    "text_csv": {
+        **{"text_column": "other", "label_column": "other", "labels_separator": ";", "targets": ["other"]},
+        **{"split_column": "other", "header": False, "quotes": False, "tokens": "bytes", "vocab_size": 301},
+        **{"split_seed": 1, "test_fraction": 0.2, "val_fraction": 0.2},
+    },
+    "imdb": {"partition": "published", "vocab_size": 301, "split_seed": 1, "val_fraction": 0.2},
+    "lra_listops": {"generator_seed": 1, "min_len": 6, "max_len": 41, "num_train": 61, "num_val": 11, "num_test": 11},
+    "lra_pathfinder": {"generator_seed": 1, "difficulty": "hard", "num_examples": 61, "num_distractors": 1},
+    "molecule_csv": {
+        **{"smiles_column": "other", "targets": ["other"], "split_column": "other", "descriptors": "both"},
+        **{"max_nodes": 7, "invalid": "error"},
+    },
+    "peptides_func": {"laplacian": 3, "random_walk": 3, "max_nodes": 7, "invalid": "error"},
+    "zinc": {"subset": False, "max_nodes": 7, "invalid": "error"},
+    "mask_folder": {"height": 40, "width": 40, "values": [0, 1], "ignore": 254},
+    "point_folder": {"num_points": 8},
+    "modelnet40": {"num_points": 8},
+}
+
+
+@pytest.mark.parametrize("task", MADE_BY)
+def test_data_with_another_option_that_decides_their_cache_are_in_another_folder(
+    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class KnownError(Exception):
+        """The folder is known, and nothing is read."""
+
+    def know(parent: Path, name: str, key: dict[str, Any], *_: object, **__: object) -> Path:
+        folders.append(f"{name} {cache._with_digests(key, parent)}")
+        raise KnownError
+
+    folders: list[str] = []
+    others = [{name: value} for name, value in MADE_BY[task].items()]
+    if (write := task_modules.SMALL[task].write) is not None:
+        write(tmp_path)
+    for options in ({}, {}, *others):
+        data = task_modules.module(task, tmp_path, **options)
+        monkeypatch.setitem(type(data).prepare.__globals__, "cached_folder", know)  # type: ignore[attr-defined]
+        with pytest.raises(KnownError):
+            data.prepare()  # type: ignore[attr-defined]
+    assert folders[0] == folders[1]
+    assert [option for option, folder in zip(others, folders[2:], strict=True) if folder == folders[0]] == []
