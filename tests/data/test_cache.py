@@ -202,7 +202,6 @@ MADE_BY: dict[str, dict[str, Any]] = {  # another value of an option of a task's
     },
     "imdb": {"partition": "published", "vocab_size": 301, "split_seed": 1, "val_fraction": 0.2},
     "lra_listops": {"generator_seed": 1, "min_len": 6, "max_len": 41, "num_train": 61, "num_val": 11, "num_test": 11},
-    "lra_pathfinder": {"generator_seed": 1, "difficulty": "hard", "num_examples": 61, "num_distractors": 1},
     "molecule_csv": {
         **{"smiles_column": "other", "targets": ["other"], "split_column": "other", "descriptors": "both"},
         **{"max_nodes": 7, "invalid": "error"},
