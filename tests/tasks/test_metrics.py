@@ -36,6 +36,7 @@ from sliceformer_lab.tasks.metrics import (
     spearman,
 )
 from sliceformer_lab.tasks.targets import Labels
+from sliceformer_lab.training.results.predicted import Names
 
 
 def with_gaps(targets: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -178,6 +179,12 @@ def test_thresholds_have_the_best_f1_of_all() -> None:
         truth, chances = labels[known, label], 1 / (1 + np.exp(-logits[known, label].astype(np.float64)))
         of_all = [f1_score(truth, chances > threshold, zero_division=0) for threshold in (0, *chances)]
         assert f1_score(truth, chances > found[label]) == pytest.approx(max(of_all))
+
+
+def test_a_label_is_predicted_if_its_probability_is_above_its_own_threshold() -> None:
+    for thresholds, predicted in (((0.9, 0.1, 0.5), [0, 1, 0]), ((), [0, 0, 0])):
+        (row,) = Labels().outcomes(torch.zeros(1, 3), Names((), ("a", "b", "c"), thresholds))
+        assert [row[f"prediction_{name}"] for name in "abc"] == predicted
 
 
 def test_f1_of_labels_equals_that_of_scikit_learn() -> None:
