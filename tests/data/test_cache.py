@@ -158,6 +158,8 @@ def test_a_folder_is_known_by_the_content_of_its_files(tmp_path: Path) -> None:
         shutil.copytree(folders["two"], folder, dirs_exist_ok=True)
 
     assert content_digest(cached_folder(tmp_path, "other", KEY, changed)) != content_digest(folders["one"])
+    before = digest_of_stamps([files["one"]])
+    assert digest_of_stamps([files["one"].parent.rename(tmp_path / "class") / "a.txt"]) != before
 
 
 @pytest.mark.parametrize("changes", [["edited.txt"], ["edited.txt", "further.txt"]])
@@ -192,6 +194,9 @@ def test_the_digest_of_a_large_file_is_remembered_until_it_is_written(
     file.write_text("neg pos")
     os.utime(file, ns=(10**18, 10**18))
     assert cache.file_digest(file, tmp_path) == "neg pos"
+    monkeypatch.setattr(cache, "SETTLED", 3600.0)  # a clock may not tick between two writes
+    (new := tmp_path / "new.txt").write_text("pos")
+    assert [cache.file_digest(new, tmp_path) for _ in range(2)] == ["pos"] * 2 and read[-2:] == [new, new]
 
 
 MADE_BY: dict[str, dict[str, Any]] = {  # another value of an option of a task's data that decides what its cache holds
