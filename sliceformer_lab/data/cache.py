@@ -96,8 +96,8 @@ def file_digest(file: Path, parent: Path) -> str:
     known: dict[str, Any] = {}
     with suppress(OSError, ValueError):
         known = json.loads((parent / DIGESTS).read_text(encoding="utf-8"))
-        if known[place]["stamp"] == stamp:
-            return str(known[place]["sha256"])
+    if place in known and known[place]["stamp"] == stamp:
+        return str(known[place]["sha256"])
     known[place] = {"stamp": stamp, "sha256": digest_of(file)}
     if time.time() - stamp[-1] / 1e9 > SETTLED:
         with suppress(OSError):

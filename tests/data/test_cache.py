@@ -194,6 +194,8 @@ def test_the_digest_of_a_large_file_is_remembered_until_it_is_written(
     file.write_text("neg pos")
     os.utime(file, ns=(10**18, 10**18))
     assert cache.file_digest(file, tmp_path) == "neg pos"
+    (second := tmp_path / "second.txt").write_text("pos")
+    assert [cache.file_digest(second, tmp_path) for _ in range(2)] == ["pos"] * 2 and read[-2:] == [file, second]
     monkeypatch.setattr(cache, "SETTLED", 3600.0)  # a clock may not tick between two writes
     (new := tmp_path / "new.txt").write_text("pos")
     assert [cache.file_digest(new, tmp_path) for _ in range(2)] == ["pos"] * 2 and read[-2:] == [new, new]
