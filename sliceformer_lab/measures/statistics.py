@@ -138,13 +138,10 @@ def estimate_crossed(scores: np.ndarray) -> Estimate:
 
     The mean squares are those of a two-way table without replication; the degrees of freedom are Satterthwaite's. One
     seed has the variance over examples alone. The interval covers its 95 % from three seeds on; in families of tests,
-    which ask for small p values, fewer than five seeds are also tested alone.
-    Raises ValueError for fewer than two examples.
+    which ask for small p values, fewer than five seeds are also tested alone. At least two examples.
     """
     table = np.asarray(scores, dtype=np.float64)
     seeds, examples = table.shape
-    if examples < 2:
-        raise ValueError(f"an interval over examples needs at least 2, not {examples}")
     mean, rows, columns = table.mean(), table.mean(axis=1), table.mean(axis=0)
     of_example = seeds * columns.var(ddof=1)
     if seeds == 1:
@@ -163,11 +160,14 @@ def estimate_crossed(scores: np.ndarray) -> Estimate:
 def estimate_runs(values: Values, scored: Sequence[Scored | None], scale: float = 0.0) -> Estimate | None:
     """The mean of (S,) with its variance over seeds and examples, where all S runs have scores of the same examples.
 
-    Otherwise the variance is over seeds alone, with `scale` as there; None for fewer than two runs.
+    Otherwise, and for one example, it is over seeds alone, with `scale` as there; None for fewer than two runs.
     """
     over_seeds = estimate_over_seeds(values, scale)
     known = [one for one in scored if one is not None]
-    if over_seeds is None or len(known) < len(scored) or any(not np.array_equal(ids, known[0][0]) for ids, _ in known):
+    if over_seeds is None or len(known) < len(scored):
+        return over_seeds
+    ids = known[0][0]
+    if len(ids) < 2 or any(not np.array_equal(ids, others) for others, _ in known):
         return over_seeds
     crossed = estimate_crossed(np.stack([scores for _, scores in known]))
     alone = over_seeds if crossed.over_seeds else None

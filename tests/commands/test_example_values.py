@@ -89,6 +89,8 @@ def test_above_the_constant_prediction_needs_more_than_a_lucky_sample(tmp_path: 
     for runs, has_learned in ((commonest, False), (skilled, True)):
         estimate = scores.above_constant(runs, "val/accuracy", 1.0, 2)
         assert (estimate.lower_limit() > 0) == has_learned, estimate
+    single = [run(tmp_path / f"one{seed}", scores, 4.0, seed, count=1) for seed in range(2)]
+    assert scores.above_constant(single, "val/accuracy", 1.0, 2) is None
     one_diverged = scores.above_constant(skilled[:1], "val/accuracy", 1.0, 2)
     assert one_diverged.mean == pytest.approx(scores.above_constant(skilled[:1], "val/accuracy", 1.0, 1).mean / 2)
     assert one_diverged.lower_limit() < 0 < scores.above_constant(skilled[:1], "val/accuracy", 1.0, 1).lower_limit()

@@ -9,15 +9,18 @@ import pytest
 from scipy import stats
 
 from sliceformer_lab.measures.statistics import (
+    MIN_CROSSED_SEEDS,
     Estimate,
     estimate_crossed,
     estimate_over_seeds,
+    estimate_over_splits,
     estimate_runs,
     holm,
     jackknife_values,
     seeds_needed,
     sign_flip_test,
     smallest_difference,
+    student_half_width,
 )
 
 
@@ -67,6 +70,7 @@ def test_runs_on_the_same_examples_have_a_variance_over_both_and_others_over_see
     assert over_seeds is not None and both.variance > 2 * over_seeds.variance
     for other in (None, (ids + 1, table[0])):
         assert estimate_runs(means, [other, *((ids, scores) for scores in table[1:])]) == over_seeds
+    assert estimate_runs(means, [(ids[:1], scores[:1]) for scores in table]) == over_seeds, "one example has no spread"
 
 
 @pytest.mark.parametrize(("count", "tests"), [(2, 1), (3, 1), (8, 1), (8, 7)])
@@ -78,7 +82,7 @@ def test_smallest_difference_is_found_in_four_of_five_repetitions(count: int, te
     repeated = np.random.default_rng(1).normal(smallest, np.std(values, ddof=1), size=(20_000, count))
     found = np.mean(stats.ttest_1samp(repeated, 0.0, axis=1).pvalue < 0.05 / tests)
     assert found == pytest.approx(0.8, abs=0.02)
-    assert estimate_over_seeds([0.1]) is None
+    assert estimate_over_seeds([0.1]) is None and estimate_over_splits([0.1, 0.2], [0, 0], 0.25) is None
     assert smallest_difference(Estimate(0.1, 0.0, 1, "seeds")) == 0.0
 
 
@@ -86,7 +90,7 @@ def test_seeds_needed_are_the_fewest_that_detect_so_many_spreads() -> None:
     needed = seeds_needed(7, 2.0)
     few, enough = (smallest_difference(Estimate(0, 1 / n, n - 1, "seeds"), 7) for n in (needed - 1, needed))
     assert enough <= 2.0 < few
-    assert seeds_needed(1, 2.0) < needed < seeds_needed(7, 1.0)
+    assert seeds_needed(1, 2.0) < needed < seeds_needed(7, 1.0) and seeds_needed(1, 100.0) == 2
 
 
 def test_tests_over_seeds_alone_are_those_of_scipy() -> None:
@@ -96,6 +100,10 @@ def test_tests_over_seeds_alone_are_those_of_scipy() -> None:
     assert estimate.p() == pytest.approx(stats.ttest_1samp(values, 0).pvalue)
     one_sided = stats.ttest_1samp(values, 0, alternative="greater").confidence_interval(0.95)
     assert estimate.lower_limit() == pytest.approx(one_sided.low)
+    interval, two_sided = estimate.interval(), stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert (interval.low, interval.high) == pytest.approx(tuple(two_sided))
+    half_widths = interval.half_width, student_half_width(values.std(ddof=1), 8)
+    assert half_widths == pytest.approx([(two_sided.high - two_sided.low) / 2] * 2)
     for margin in (0.002, 0.01):
         above = stats.ttest_1samp(values, -margin, alternative="greater").pvalue
         below = stats.ttest_1samp(values, margin, alternative="less").pvalue
@@ -118,6 +126,12 @@ def test_a_crossed_interval_adds_the_variances_of_seeds_and_examples() -> None:
     assert estimate_crossed(constant).p() == pytest.approx(stats.ttest_1samp(constant[:, 0], 0).pvalue)
     (one,) = tables(1, 30, (0.0, 1.0, 0.0), 1)
     assert estimate_crossed(one).p() == pytest.approx(stats.ttest_1samp(one[0], 0).pvalue)
+
+
+def test_a_crossed_variance_and_its_degrees_of_freedom_come_from_the_mean_squares() -> None:
+    found = estimate_crossed(np.array([[1, 2, 6], [3, 6, 9]]))  # of seeds 13.5, of examples 15.5, of the rest .5
+    assert (found.mean, found.variance) == pytest.approx((4.5, (13.5 + 15.5 - 0.5) / 6))
+    assert found.df == pytest.approx(28.5**2 / (13.5**2 / 1 + 15.5**2 / 2 + 0.5**2 / 2))
 
 
 @pytest.mark.parametrize("seeds", [2, 3])
@@ -155,7 +169,10 @@ def test_no_test_of_few_seeds_says_more_than_that_over_seeds_alone() -> None:
     both, single = ((one.p() or 0.0, one.equivalence_p(0.3) or 0.0) for one in (estimate, alone))
     assert both[0] >= single[0] > 0 and both[1] >= single[1] > 0
     assert smallest_difference(estimate, 7) >= smallest_difference(alone, 7)
-    assert estimate_crossed(np.concatenate([shifted, shifted])).over_seeds is None
+    apart = table + np.arange(3)[:, None]  # nearly all of this variance is of the seeds
+    means = estimate_over_seeds(apart.mean(axis=1))
+    assert means is not None and smallest_difference(estimate_crossed(apart), 7) == smallest_difference(means, 7)
+    assert estimate_crossed(np.concatenate([shifted, shifted])[:MIN_CROSSED_SEEDS]).over_seeds is None
 
 
 def test_jackknife_values_of_a_mean_are_its_groups_and_of_a_ratio_its_linear_part() -> None:
@@ -176,7 +193,7 @@ def test_pairs_that_are_equal_but_for_rounding_have_no_variance_and_no_p() -> No
     estimate = estimate_over_seeds(differences, scale=0.9)
     assert estimate is not None and estimate.variance == 0 and estimate.detectable(1) is None
     assert estimate.p() is None and estimate.equivalence_p(0.5) is None, "a spread of 0 is no evidence"
-    alike = estimate_over_seeds([1e-9, -1e-9, 0.0], scale=0.9)
+    alike = estimate_over_seeds([1e-9, 2e-9, 0.0], scale=0.9)
     assert alike is not None and alike.mean == 0 and alike.p() is None and alike.equivalence_p(0.5) is None
     other = estimate_over_seeds([0.01, 0.01, 0.010001], scale=0.9)
     assert other is not None and other.variance > 0 and other.p() is not None
@@ -185,6 +202,6 @@ def test_pairs_that_are_equal_but_for_rounding_have_no_variance_and_no_p() -> No
 @pytest.mark.parametrize("seeds", [1, 3, 6])
 def test_examples_that_never_differ_show_equivalence_only_where_they_are_many_for_the_margin(seeds: int) -> None:
     few, many = (estimate_crossed(np.zeros((seeds, count))) for count in (597, 598))
-    assert few.p() is None and many.p() is None
+    assert few.p() is None and many.p() is None and few.interval().half_width == 0
     assert (many.equivalence_p(0.005) or 1.0) < 0.05 < (few.equivalence_p(0.005) or 0.0)
     assert few.equivalence_p(0.02) == pytest.approx(stats.binom.pmf(0, 597, 0.02))

@@ -46,7 +46,7 @@ class ExampleScores:
     def above_constant(self, runs: Sequence[RunRecord], metric: str, sign: float, num_seeds: int) -> Estimate | None:
         """How far `num_seeds` runs are above a constant prediction on a split; None without predictions.
 
-        A seed without a run counts as the constant.
+        A seed without a run counts as the constant. None for a single example too.
         """
         found = []
         for run in runs:
@@ -59,7 +59,7 @@ class ExampleScores:
             if metric.endswith("/accuracy") and targets.ndim == 1 and len(values[1]) == len(targets):
                 constant = targets == np.bincount(targets).argmax()
             found.append(sign * (values[1] - constant))
-        if not found or len({len(one) for one in found}) > 1:
+        if not found or len({len(one) for one in found}) > 1 or len(found[0]) < 2:
             return None
         return estimate_crossed(np.stack([*found, *[np.zeros_like(found[0])] * (num_seeds - len(found))]))
 
