@@ -56,6 +56,8 @@ def test_p_values_are_student_s_stepped_down_over_the_compared_rows() -> None:
     assert [one.findings["params"].p for one in found[:3]] == pytest.approx(raw)
     assert [one.holm_p for one in found[:3]] == pytest.approx(holm(raw))  # three tests: the fourth row is not compared
     assert (found[3].verdict, found[3].reason, found[3].holm_p) == (None, "it did not learn", None)
+    (one_seed,) = judge_rows({"e": {"params": pairs([0.1]), "time": Pairs({}, None, obstacle="no width fits")}})
+    assert (one_seed.verdict, one_seed.reason) == (None, "no width fits")
 
 
 @pytest.mark.parametrize("difference", [0.0, 0.001, 0.2])
@@ -67,6 +69,8 @@ def test_pairs_that_are_equal_or_all_differ_by_the_same_are_undecided_without_a_
     name = "are equal" if difference == 0 else "differ by the same"
     assert phrase_of_smallest(finding, "test/accuracy") == f"all pairs {name}, so there is no spread to test with"
     assert (other.findings["params"].smallest or 0) > 0.02
+    (mixed,) = judge_rows({"c": {"params": pairs([difference] * 6), "time": pairs(CLEAR)}})
+    assert (mixed.verdict, mixed.holm_p, mixed.only_on) == ("undecided", None, ("time",))
 
 
 def test_a_verdict_that_a_rate_beyond_the_edge_could_undo_is_withheld() -> None:
@@ -106,10 +110,12 @@ def test_a_verdict_holds_on_every_axis_or_names_the_axis_that_it_holds_on() -> N
 
 
 def test_a_difference_on_validation_that_excludes_the_one_on_the_test_set_is_named() -> None:
-    near, far = (
-        judge_rows({"c": {"params": pairs(WIDE, validation=other)}})[0] for other in (SMALL, [0.3, 0.31, 0.32])
+    far = [0.3, 0.31, 0.32]
+    near, above, below, unknown = (
+        judge_rows({"c": {"params": pairs(WIDE, validation=other)}})[0] for other in (SMALL, far, negative(far), [])
     )
-    assert not near.depends_on_split and far.depends_on_split
+    assert above.depends_on_split and below.depends_on_split
+    assert not near.depends_on_split and not unknown.depends_on_split
 
 
 @pytest.mark.slow

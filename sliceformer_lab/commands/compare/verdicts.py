@@ -75,7 +75,7 @@ def judge_rows(
     joint = dict(zip(compared, holm([_joint_p(pairs) for pairs in compared.values()]), strict=True))
     alone: dict[tuple[str, str], float | None] = {}
     for axis in dict.fromkeys(axis for pairs in compared.values() for axis in pairs):
-        tests = {n: e.p() for n, pairs in compared.items() if axis in pairs and (e := pairs[axis].estimate)}
+        tests = {n: e.p() for n, pairs in compared.items() if (e := pairs[axis].estimate)}
         alone |= {(n, axis): p for n, p in zip(tests, holm([*tests.values()]), strict=True)}
     found = []
     for name, pairs in family.items():
