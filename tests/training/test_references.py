@@ -12,7 +12,7 @@ import torch
 from support.plans import run
 from support.run_folders import read_summary
 from support.runs import small_config
-from torchmetrics import MeanAbsoluteError
+from torchmetrics import MeanAbsoluteError, PearsonCorrCoef
 
 from sliceformer_lab.config.checked import RunPlan, check_config
 from sliceformer_lab.measures.simple_models import ClassModel, TargetModel, classifiers_of, regressors_of
@@ -50,6 +50,10 @@ def test_reference_is_scored_like_a_run_and_computed_once(tmp_path: Path, monkey
     monkeypatch.setattr(module, "_fit_model", None)  # a second fit would fail
     assert references(*digits(tmp_path), LONG)[1] == simple
     assert "skipped" in references(*digits(tmp_path, "data.split_seed=1"), LONG)[1]  # another split is another fit
+    monkeypatch.setattr(type(arguments[1]), "fingerprint", lambda _: {"sha256": "of other pictures"})
+    assert "skipped" in references(*arguments, LONG)[1]
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "_fit_model", None)
     fewer = {split: {name: each[:64] for name, each in parts.items()} for split, parts in arguments[3].items()}
     assert "skipped" in references(*arguments[:3], fewer, LONG)[1]  # as after trainer.limit_val_batches=1
 
@@ -82,7 +86,8 @@ def test_each_reference_has_half_a_minute_or_a_tenth_of_the_run(
         patch.setattr(module, "_fit_model", fitted)
         two = [ClassModel(features, 10) for features in classifiers_of("smiles", 10)]
         patch.setattr(type(arguments[2]), "simple_models", lambda *_: two)
-        references(*arguments, 1.0)
+        found = references(*arguments, 1.0)
+        assert [row["name"] for row in found[1:]] == [model.name for model in two], "the strongest comes last"
         references(*arguments, 1000.0)
     assert limits == [30.0, 30.0, 100.0, 100.0]
     monkeypatch.setattr(module, "MIN_REFERENCE_S", 0.1)
@@ -103,7 +108,8 @@ def test_a_run_below_its_references_is_warned_and_told_where_no_difference_is_sh
     rows = [forest, ridge, {"name": "late", "skipped": "why"}]
     (warning,) = below_reference(task, {"test/accuracy": 0.85}, rows)
     assert warning.endswith("0.8500, forest 0.9000, ridge 0.9000 (no difference is shown) on the same split")
-    assert below_reference(task, {"test/accuracy": 0.95}, rows) == []
+    for name, score in (("accuracy", 0.95), ("accuracy", 0.9), ("accuracy_best_test_epoch", 0.85)):
+        assert below_reference(task, {f"test/{name}": score}, rows) == []
 
 
 @pytest.mark.parametrize(("wrong", "place"), [(0, "ahead"), (25, "neither ahead nor behind"), (60, "behind")])
@@ -130,6 +136,11 @@ def test_an_error_is_better_where_it_is_smaller_and_missing_outputs_have_no_diff
     errors = SimpleNamespace(build_metrics=lambda: {"mae": MeanAbsoluteError()}, monitor="mae", monitor_mode="min")
     test = {"test": {"targets": numbers, "logits": numbers + 0.1}}
     assert difference_from(errors, test, (numbers + 0.2).numpy())["difference"]["place"] == "ahead"
+    one = {"test": {"targets": predictions["test"]["targets"][:1], "logits": torch.zeros(1, 10)}}
+    assert difference_from(task, one, np.zeros((1, 10), np.float32)) == {}, "one example has no interval"
+    errors.build_metrics = lambda: {"mae": PearsonCorrCoef()}
+    test = {"test": {"targets": numbers[:, 0], "logits": numbers[:, 0]}}
+    assert difference_from(errors, test, np.ones(50, np.float32)) == {}, "a constant has no correlation"
 
 
 def test_reference_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
