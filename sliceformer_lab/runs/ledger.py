@@ -34,15 +34,9 @@ class Evaluation:
     time: str
 
 
-def options_that_count(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The `score_options` of a configuration, as JSON keeps them."""
-    known: dict[str, Any] = json.loads(json.dumps(score_options(config), default=str))
-    return known
-
-
 def changed_options(seen: Mapping[str, Any], config: Mapping[str, Any], free: Sequence[str]) -> list[str]:
     """The options that differ from those of an earlier evaluation. `free` ones, and null ones, are left to the run."""
-    now = options_that_count(config)
+    now = score_options(config)
     return [key for key, value in now.items() if value is not None and key not in free and seen.get(key) != value]
 
 
@@ -64,7 +58,7 @@ def record_evaluation(config: Mapping[str, Any], run: Path, test_digest: str) ->
     """Append that a run has scored a test set. A folder that cannot be written gets a warning."""
     now = datetime.now().astimezone().isoformat(timespec="seconds")
     names = config["names"]
-    facts = (names["task"], test_digest, names["attention"], options_that_count(config), config["seed"], str(run))
+    facts = (names["task"], test_digest, names["attention"], score_options(config), config["seed"], str(run))
     folder = Path(config["paths"]["data"]).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -25,8 +25,8 @@ from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.errors import DataError, Interrupted, LabError, NoVerdictError
 from sliceformer_lab.runs.files import digest_of
-from sliceformer_lab.runs.ledger import options_that_count
 from sliceformer_lab.runs.names import comparison_folder
+from sliceformer_lab.runs.score_options import score_options
 from sliceformer_lab.training.timing import StepTime
 
 Ended = tuple[Path, WrittenRuns, WrittenRuns]
@@ -237,7 +237,7 @@ def test_equal_time_trains_faster_rows_longer_and_a_noisy_machine_is_refused_unl
         audit(tmp_path, WrittenRuns(scores), axes=("time",), words=("attention.group_size=4",))
     ledger = tmp_path / "data" / "test_ledger.jsonl"
     ledger.parent.mkdir()
-    options = options_that_count(job_config(["task=digits", "attention=csp"]))
+    options = score_options(job_config(["task=digits", "attention=csp"]))
     seen = {
         "task": "digits",
         "test_digest": DIGESTS["test"],

@@ -8,7 +8,8 @@ import pytest
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.config.explain import job_config
-from sliceformer_lab.runs.ledger import changed_options, options_that_count, read_ledger
+from sliceformer_lab.runs.ledger import changed_options, read_ledger
+from sliceformer_lab.runs.score_options import score_options
 
 TINY = ("attention=identity", "encoder=tiny", "encoder.depth=1", "optim.epochs=1", "callbacks=minimal")
 DIGITS = (*TINY, "pictures=false", "reference=null", "data.limit_train=64", "data.limit_eval=64")
@@ -18,6 +19,7 @@ CHANGES: dict[tuple[str, ...], list[str]] = {  # words -> the options that count
     ("seed=7", "optim.lr=1"): [],
     ("encoder.depth=3", "task.pool=max"): ["encoder.depth", "task.pool"],
     ("callbacks=default",): [],
+    ("data.limit_train=null",): [],  # null is left to the run
     ("callbacks=ema",): ["callbacks.early_stop.patience_share", "callbacks.ema.decay", "callbacks.ema.every"],
 }
 
@@ -58,5 +60,5 @@ def test_a_damaged_line_is_left_out(tmp_path: Path, line: str) -> None:
 
 
 def test_where_data_lie_and_how_they_are_loaded_is_no_other_setting() -> None:
-    counted = options_that_count(job_config(["task=mnist", "attention=csp", "data.download=false"]))
+    counted = score_options(job_config(["task=mnist", "attention=csp", "data.download=false"]))
     assert "data.batch_size" in counted and not {"data.root", "data.download", "data.num_workers"} & counted.keys()

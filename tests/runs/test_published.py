@@ -96,7 +96,7 @@ def test_runs_counted_in_steps_are_compared_by_the_steps_of_their_row_and_by_len
     assert str(compared(arena())).endswith("equal protocol")
     assert str(compared(arena(steps=35_000))).endswith("35000 steps, the paper 46800")
     assert str(compared(arena(steps=None, epochs=200))).endswith("200 epochs, the paper 46800 steps")
-    assert str(compared(arena(sequence_length=512))).endswith("sequences of 512 tokens, the paper 1024")
+    assert str(compared(arena(sequence_length=1023))).endswith("sequences of 1023 tokens, the paper 1024")
     softmax = arena(steps=35_000) | {"published": LRA_IMAGE | {"attention": "mha"}}
     assert str(compared(softmax)).endswith("equal protocol")
 
@@ -166,8 +166,8 @@ def test_a_run_on_clouds_or_molecules_says_how_its_protocol_differs(
 
 
 def test_a_model_of_another_size_does_not_compare() -> None:
-    assert find_obstacles(summary_of(SUMMARY | {"parameters": 500_000}), find_published(CELL)) == [
-        "500000 parameters, the paper 6.38 million"
+    assert find_obstacles(summary_of(SUMMARY | {"parameters": 6_570_000}), find_published(CELL)) == [
+        "6570000 parameters, the paper 6.38 million"
     ]
     rounded = SUMMARY | {"parameters": 6_377_994 + 512 * 2}
     assert find_obstacles(summary_of(rounded), find_published(CELL)) == []
