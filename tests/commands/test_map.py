@@ -177,6 +177,17 @@ def test_a_map_grows_by_probes_attentions_and_seeds(tmp_path: Path) -> None:
         draw(tmp_path, launcher, rates=(1e-3,))
 
 
+def test_a_failed_run_of_a_map_is_no_score_and_waits_for_retry(tmp_path: Path) -> None:
+    for name, value, retry in (("optim.lr", "0.01", False), ("optim.lr", "0.01", False), ("seed", "101", True)):
+        launcher = WrittenRuns(lambda words, n=name, v=value: -1 if words[n] == v else rising(words))
+        with pytest.raises(LabError, match=r"1 of \d runs of this map failed"):
+            draw(tmp_path, launcher, attentions=("csp",), retry=retry)
+        assert read_map(tmp_path)[0]["rate"] == (3e-2 if retry else None)
+    (cell,) = draw(tmp_path, WrittenRuns(rising), attentions=("csp",), retry=True)
+    assert [(run["rate"], run["status"]) for run in cell["tuning"]] == [(3e-3, "ok"), (1e-2, "ok"), (3e-2, "ok")]
+    assert [(run["seed"], run["status"]) for run in cell["reporting"]] == [(100, "ok"), (101, "ok")]
+
+
 def test_a_rate_that_diverges_counts_as_tried_and_as_chance(tmp_path: Path) -> None:
     (cell,) = draw(tmp_path, WrittenRuns(by_rate(r0_003=0.5, r0_01=None, r0_001=0.4)), attentions=("csp",))
     assert [run["status"] for run in cell["tuning"]] == ["ok", "diverged", "ok"]
