@@ -152,13 +152,14 @@ def test_all_rows_try_the_same_points_and_grow_at_the_edge_of_any_row() -> None:
 
 
 def test_random_points_are_one_fixed_list_around_the_recipe_s_own_rate_and_grow_beyond_it() -> None:
-    points = first_points(RATES, [1e-3], 12, "recipe")
-    assert points == first_points((0.5,), [1e-3], 12, "recipe") and len({point.rate for point in points.points}) == 12
-    assert points.points[0] == Point(1e-3) and all(1e-4 <= point.rate <= 1e-2 for point in points.points)
-    assert {point.others["encoder.dropout"] for point in points.points[1:]} == {0.0, 0.1, 0.2, 0.3}
+    own = [1e-3, 4e-3]
+    points = first_points(RATES, own, 13, "recipe")
+    assert points == first_points((0.5,), own, 13, "recipe") and len({point.rate for point in points.points}) == 13
+    assert points.points[:2] == (Point(1e-3), Point(4e-3)) and 1e-4 <= points.low < 4e-4 and 1e-2 < points.high <= 4e-2
+    assert {point.others["encoder.dropout"] for point in points.points[2:]} == {0.0, 0.1, 0.2, 0.3}
     assert all(not point.others for point in first_points(RATES, [1e-3], 12, "lr").points)
     grown = points.extended_beyond(["high"])
-    assert len(grown.points) == 15 and all(points.high <= one.rate <= 5 * points.high for one in grown.points[12:])
+    assert len(grown.points) == 16 and all(points.high <= one.rate <= 5 * points.high for one in grown.points[13:])
 
 
 def test_the_best_mean_wins_a_tie_goes_to_the_recipe_s_rate_and_lost_trials_are_never_chosen() -> None:
@@ -183,9 +184,10 @@ def test_rates_that_two_seeds_disagree_on_get_another_seed_and_that_decides() ->
     assert contested_points(split, 1.0, 1e-3) == [Point(3e-3), Point(1e-3)]
     decided = [Trial(Point(1e-3), (0.7, 0.88, 0.99)), Trial(Point(3e-3), (0.9, 0.85, 0.5)), split[2]]
     assert contested_points(decided, 1.0, 1e-3) == contested_points(split, 1.0, 1e-3)  # for a command given again
-    chosen = chosen_trial(decided, 1.0, 1e-3)
-    assert chosen is decided[0]
-    lead = lead_of(decided[0], decided, 1.0)
+    others = Trial(Point(2e-2), (0.9, 0.9)), Trial(Point(3e-2), (0.95,), lost=1)  # fewer seeds; none that finished
+    assert contested_points([*split, others[1]], 1.0, 1e-3) == contested_points(split, 1.0, 1e-3)
+    assert chosen_trial([*decided, *others], 1.0, 1e-3) is decided[0]
+    lead = lead_of(decided[0], [*decided, others[0], Trial(Point(0.1), (0.99,) * 3, lost=3)], 1.0)
     assert lead.mean == pytest.approx((-0.2 + 0.03 + 0.49) / 3) and lead.interval().low < 0
 
 
@@ -205,5 +207,8 @@ def test_equal_time_gives_fast_rows_more_steps_up_to_four_times(tmp_path: Path) 
     optim = {"schedule": "cosine", "warmup_steps": 50, "horizon": None, "val_every": None}
     words = time_words(optim, 200, 100, 20)
     assert {"optim.steps=200", "optim.warmup_steps=100", "optim.val_every=20", "optim.epochs=null"} <= set(words)
+    assert "optim.val_every=10" in time_words(optim, 10, 100, 20), "fewer steps than an epoch"
+    assert "optim.val_every=7" in time_words(optim | {"val_every": 7}, 200, 100, 20)
+    assert not any("warmup" in word for word in time_words(optim | {"warmup_steps": "untuned"}, 200, 100, 20))
     with pytest.raises(ConfigError, match="milestones"):
         time_words(optim | {"schedule": "multistep"}, 200, 100, 20)
