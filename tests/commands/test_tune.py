@@ -65,9 +65,12 @@ def test_a_rate_at_the_edge_brings_every_row_the_same_new_trials(tmp_path: Path)
 
 def test_a_trial_that_diverges_counts_as_chance_and_a_search_in_which_all_do_says_so(tmp_path: Path) -> None:
     def accuracy(words: Words) -> float | None:
-        return None if float(words["optim.lr"]) > 3 * OWN else peak(1)(words)
+        rate = float(words["optim.lr"])
+        return None if rate > 3 * OWN else 0.02 if rate < OWN / 3 else peak(1)(words)
 
     found = search(tmp_path / "some", WrittenRuns(accuracy), trials=8)
+    below = [trial for trial in found["trials"]["mha"] if trial["point"]["rate"] < OWN / 3]
+    assert below and all((trial["scores"], trial["lost"]) == ([0.1, 0.1], 0) for trial in below)
     lost = [trial for trial in found["trials"]["mha"] if trial["lost"]]
     assert lost and all(trial["scores"] == [0.1, 0.1] for trial in lost)
     with pytest.raises(LabError, match=r"every trial in .* diverged"):
@@ -102,7 +105,8 @@ def test_one_attention_can_be_tuned_alone(tmp_path: Path) -> None:
 
 
 def test_one_attention_that_never_learned_is_not_called_tuned(tmp_path: Path) -> None:
-    found = search(tmp_path, WrittenRuns(lambda words: 0.1), "csp")
+    lucky = WrittenRuns(lambda words: 0.109 + 0.002 * int(words["seed"]))  # above chance at 5 %, not at 5 % / 6 trials
+    found = search(tmp_path, lucky, "csp")
     assert found["sentence"].startswith("digits: csp did not learn at any of ")
 
 
@@ -133,7 +137,13 @@ def test_the_direction_follows_from_the_task(tmp_path: Path) -> None:
     rows = [f"{'C' * (1 + number % 7)},{number % 2}.5" for number in range(80)]
     table.write_text("\n".join(["smiles,target", *rows]))
     words = ("task=molecule_csv", f"data.file={table}", "data.targets=[target]")
-    found = search(tmp_path / "tune", WrittenRuns(peak(1)), "mha", words=words, trials=2)
+    launcher = WrittenRuns(
+        lambda words: None if words["seed"] == "1" and float(words["optim.lr"]) > OWN else peak(1)(words)
+    )
+    found = search(tmp_path / "tune", launcher, "mha", words=words, trials=6)
+    lost = [trial["scores"][1] for trial in found["trials"]["mha"] if trial["lost"]]
+    known = {score for trial in found["trials"]["mha"] for score in trial["scores"]}
+    assert {*lost} == {max(known)} != known, "no chance is known, so the worst run takes its place"
     scores = {trial["point"]["rate"]: trial["scores"] for trial in found["trials"]["mha"]}
     assert found["declaration"]["metric"] == "test/mae" and len(scores) >= 2
     assert found["chosen"]["mha"]["rate"] == min(scores, key=lambda rate: sum(scores[rate]))  # the smallest error
