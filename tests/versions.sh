@@ -16,7 +16,7 @@ if [ ! -f "$home/installed" ]; then
   own=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   if [ "$which" = next ]; then
     .venv/bin/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' >"$own/zz_venv.pth"
-    "$python" -m pip install --quiet --no-deps --pre --upgrade --ignore-installed hydra-core omegaconf
+    "$python" -m pip install --quiet --no-deps --pre --upgrade --ignore-installed hydra-core omegaconf setuptools
   elif [ "$which" = oldest ]; then
     .venv/bin/python -c '
 import tomllib
