@@ -22,6 +22,9 @@ from torch.testing import assert_close
 from sliceformer_lab import swap
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.swap.labelled_task import layer_sets
+from sliceformer_lab.commands.swap.pretrained_model import open_model
+from sliceformer_lab.commands.swap.swap_options import SwapOptions
+from sliceformer_lab.commands.swap.swap_report import measure
 from sliceformer_lab.commands.swap.swap_verdict import TOGETHER, SwapVerdict, verdict_section, verdict_sentence
 from sliceformer_lab.runs.folder import lock_folder
 from sliceformer_lab.training.heal import Healing, find_blocks, with_original_blocks
@@ -93,6 +96,17 @@ def test_a_text_model_is_swapped_healed_and_written_with_its_classes(
     assert float(same) == pytest.approx(fidelity[2]["same_class"])
     assert not (folder / "healing.pt").exists()
     assert "csp in layers 1, 2" in (folder / "report.md").read_text()
+
+
+def test_every_held_out_input_counts_alike_also_those_of_a_smaller_last_batch(bert: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    opened = open_model(SwapOptions(model=str(bert)))
+    student = swap(transformers.BertForSequenceClassification.from_pretrained(bert).eval(), "identity", [0, 1])
+    batches = [opened.encode(random_texts(1, 3)), opened.encode(random_texts(2, 1))]
+    both, three, one = (measure(opened, student, [0, 1], some) for some in (batches, batches[:1], batches[1:]))
+    assert both.final_error == pytest.approx((3 * three.final_error + one.final_error) / 4)
+    parts = zip(three.layer_errors, one.layer_errors, strict=True)
+    assert both.layer_errors == pytest.approx([(3 * a + b) / 4 for a, b in parts])
 
 
 @pytest.fixture

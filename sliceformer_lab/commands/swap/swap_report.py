@@ -55,20 +55,21 @@ def measure(opened: LibraryModel, student: Any, layers: Sequence[int], batches: 
     probe = LayerHealing(ours, theirs, layers, lr=0.0, num_steps=1)
     by_layer, final, cosines, same, times = [], [], [], [], [0.0, 0.0]
     for inputs in batches:
-        by_layer.append(torch.stack(probe.losses(inputs)))
         states = []
         for place, model in enumerate((theirs, ours)):
             started = time.perf_counter()
             states.append(last_states(model, inputs))
             times[place] += time.perf_counter() - started
-        final.append(relative_error(states[1], states[0], inputs))
+        size = len(states[0])  # the last batch may have fewer inputs, which count as many
+        by_layer.append(torch.stack(probe.losses(inputs)).expand(size, -1))
+        final.append(relative_error(states[1], states[0], inputs).expand(size))
         cosines.append(F.cosine_similarity(mean_of_tokens(states[0], inputs), mean_of_tokens(states[1], inputs)))
         classes = [opened.classes(model, inputs) for model in (opened.model, student)]
         if classes[0] is not None and classes[1] is not None:
             same.append((classes[0] == classes[1]).float())
     return Fidelity(
-        layer_errors=torch.stack(by_layer).mean(0).tolist(),
-        final_error=float(torch.stack(final).mean()),
+        layer_errors=torch.cat(by_layer).mean(0).tolist(),
+        final_error=float(torch.cat(final).mean()),
         cosine=float(torch.cat(cosines).mean()),
         same_class=float(torch.cat(same).mean()) if same else None,
         times=(times[0], times[1]),
