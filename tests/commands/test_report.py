@@ -20,7 +20,7 @@ from support.run_folders import write_predictions, write_run, write_runs
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.report.lines import Line
 from sliceformer_lab.commands.report.report_options import ReportOptions
-from sliceformer_lab.commands.report.table_cells import Section
+from sliceformer_lab.commands.report.table_cells import Section, references_in
 from sliceformer_lab.commands.report.tables import describe_leftovers, frame, latex, markdown
 from sliceformer_lab.commands.report.write_report import read_sections
 from sliceformer_lab.config.schema import ConfigError
@@ -542,6 +542,15 @@ def test_references_are_rows_without_runs_best_first(tmp_path: Path) -> None:
     assert table[table["attention"].str.startswith("reference: ")]["mean"].tolist() == [0.96, 0.1]
     write_runs(tmp_path, "csp", 0.9, 0.8, references=[{"name": "x", "metrics": {"test/accuracy": None}}])
     assert "| reference: " not in text(tmp_path)
+
+
+def test_a_reference_has_the_mean_over_splits_however_many_runs_a_split_has(tmp_path: Path) -> None:
+    for seed, (split, score) in enumerate([(0, 0.9), (0, 0.9), (1, 0.5)]):
+        rows = [{"name": "forest", "metrics": {"test/accuracy": score}}]
+        options = {"data.split_seed": split}
+        write_run(tmp_path / f"{seed}", seed=seed, options=options, split_seed=split, references=rows)
+    ((table, _),) = report(tmp_path)
+    assert [one.value for one in references_in(table)] == [pytest.approx(0.7)]
 
 
 def test_the_csv_has_the_numbers_unrounded_and_latex_and_markdown_are_escaped(tmp_path: Path) -> None:

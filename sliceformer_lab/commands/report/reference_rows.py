@@ -9,7 +9,6 @@ from statistics import fmean
 
 from sliceformer_lab.measures.metric_scale import less_is_better
 from sliceformer_lab.runs.collect import RunRecord
-from sliceformer_lab.runs.run_summary import ReferenceModel
 
 
 @dataclass(frozen=True)
@@ -23,23 +22,19 @@ class ReferenceRow:
 
 def skipped_of(runs: Iterable[RunRecord]) -> dict[str, str]:
     """The name of each reference that no run could score, and the reason that the last run gives."""
-    rows = _rows_of(runs)
+    rows = [row for run in runs for row in run.summary.references]
     scored = {row.name for row in rows if row.metrics}
     return {row.name: row.skipped for row in rows if row.skipped and row.name not in scored}
 
 
 def references_of(runs: Iterable[RunRecord], metric: str) -> list[ReferenceRow]:
     """The references that the runs recorded with a value of the metric, best first."""
-    values: dict[str, list[float]] = defaultdict(list)
+    values: dict[str, dict[object, float]] = defaultdict(dict)  # by name and split, however many runs a split has
     seconds: dict[str, float] = {}
-    for row in _rows_of(runs):
+    for split, row in ((run.unit[1], row) for run in runs for row in run.summary.references):
         if (value := (row.metrics or {}).get(metric)) is not None:
-            values[row.name].append(value)
+            values[row.name][split] = value
             if row.seconds is not None:
                 seconds[row.name] = row.seconds
-    found = [ReferenceRow(name, fmean(known), seconds.get(name)) for name, known in values.items()]
+    found = [ReferenceRow(name, fmean(known.values()), seconds.get(name)) for name, known in values.items()]
     return sorted(found, key=lambda one: one.value, reverse=not less_is_better(metric))
-
-
-def _rows_of(runs: Iterable[RunRecord]) -> list[ReferenceModel]:
-    return [row for run in runs for row in run.summary.references]
