@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -133,6 +134,7 @@ def test_training_stops_when_validation_no_longer_improves(tmp_path: Path, caplo
         (False, 1.0, "32-true", "no AMX"),
         (True, MAX_LOSS_CHANGE, "bf16-mixed", "changes the loss of a batch by"),
         (True, 0.0, "32-true", "bfloat16 changes the loss"),
+        (True, math.nan, "32-true", "bfloat16 changes the loss"),  # as if bfloat16 made the loss NaN
     ],
 )
 def test_precision_is_chosen_by_processor_and_loss(
