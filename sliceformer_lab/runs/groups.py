@@ -25,7 +25,7 @@ SAME_LIMITS = ("limit_train", "limit_val", "limit_train_batches", "limit_val_bat
 SIZES = ("num_train", "num_val", "num_test")
 SPLIT_SEED = "data.split_seed"
 LIMITS = ("data.limit_train", "data.limit_eval")
-SHARES = ("data.val_fraction", "data.test_fraction", *LIMITS)
+SHARES = ("data.val_fraction", "data.test_fraction")
 READ_FOLDERS = ("encoder.init_file", "data.tokenizer_folder")  # of weights and a tokenizer; their content counts
 ABSENT = "absent"  # the value of an option that a run does not have
 
@@ -212,7 +212,7 @@ def _groups_of_rows(runs: Iterable[RunRecord], by: Sequence[str]) -> list[list[R
     for group in grouped.values():
         chosen = group[0].choices.difference(by)
         given = {name: value for name, value in _result_options(group[0]).items() if name not in chosen}
-        row = latest.get(key := _format_value([group[0].attention, sorted(chosen), given]), [])
+        row = latest.get(key := _format_value([group[0].attention, given]), [])
         if row and {run.unit[1] for run in row}.isdisjoint(run.unit[1] for run in group):
             row += group
         else:

@@ -188,6 +188,27 @@ def test_tables_are_of_one_data_set_and_protocol(tmp_path: Path) -> None:
     assert sum("not the official set" in title for title in titles) == 1
 
 
+def test_each_fact_that_decides_a_score_has_tables_of_its_own(tmp_path: Path) -> None:
+    limits = ("limit_train", "limit_val", "limit_train_batches", "limit_val_batches")
+    write_run(tmp_path / "usual")
+    for name, value in {"data": "other", "official": False, "num_val": 9, **dict.fromkeys(limits, 9)}.items():
+        write_run(tmp_path / name, protocol={name: value})
+    write_run(tmp_path / "share", options={"data.val_fraction": 0.3})
+    write_run(tmp_path / "small", scale="small")
+    write_run(tmp_path / "trial", protocol={"score_test": False}, metrics={"val/accuracy": 0.8})
+    found = report(tmp_path)
+    assert len(found) == 11 and all(len(line.row.runs) == 1 for _, rows in found for line in rows)
+    assert sum(table.metric == "val/accuracy" for table, _ in found) == 1
+
+
+def test_a_reference_row_without_a_result_is_no_opponent(tmp_path: Path) -> None:
+    write_runs(tmp_path, "mha", 0.8, 0.8, 0.8)
+    for name, score in (("mha", None), ("csp", 0.9)):
+        write_runs(tmp_path / "deep", name, score, score, score, options={"encoder.depth": 8})
+    line = by_label(tmp_path)["csp encoder.depth=8"]
+    assert line.test is not None and line.test.against == "mha" and line.test.pairs == 3
+
+
 def test_folds_that_differ_in_size_are_rows_of_one_table(tmp_path: Path) -> None:
     for split, (train, test, accuracy) in enumerate([(43, 14, 0.7), (44, 13, 0.9), (43, 14, 0.8)]):
         sizes = {"num_train": train, "num_val": 10, "num_test": test}
