@@ -261,14 +261,17 @@ def test_a_verdict_that_was_stopped_in_a_control_goes_on_to_the_same_numbers(
     assert_close(*[load_file(tmp_path / name / "model.safetensors") for name in ("swapped", "whole")], rtol=0, atol=0)
 
 
-def test_every_scored_text_is_compared_with_its_own_label(call: Callable[..., int], tmp_path: Path) -> None:
+def test_every_scored_text_is_compared_with_its_own_label_and_so_many_inputs_heal_as_the_limit_says(
+    call: Callable[..., int], tmp_path: Path
+) -> None:
     generator = np.random.default_rng(2)
     counts = generator.choice([3, 11], 160)
     rows = [f"{' '.join(generator.choice(WORDS, count))},{count}" for count in counts]
     (tmp_path / "lengths.csv").write_text("\n".join(["text,label", *rows]))
-    assert call(f"labelled.file={tmp_path / 'lengths.csv'}", "controls=[]") == 0
-    report = json.loads((tmp_path / "swapped" / "report.json").read_text())["verdict"]
-    assert report["accuracy"]["original"]["all"] > 0.8
+    assert call(f"labelled.file={tmp_path / 'lengths.csv'}", "controls=[]", "data.limit=20") == 0
+    report = json.loads((tmp_path / "swapped" / "report.json").read_text())
+    assert report["verdict"]["accuracy"]["original"]["all"] > 0.8
+    assert (report["num_inputs"], report["num_held_out"]) == (20, 8), "of the first 84 of 120 texts"
 
 
 def test_at_most_three_sets_of_layers_are_judged_from_each_side() -> None:

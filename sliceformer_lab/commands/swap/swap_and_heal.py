@@ -117,7 +117,7 @@ def _split_inputs(inputs: HealingInputs, opened: LibraryModel) -> tuple[list[Con
     held_out = min(inputs.held_out, len(contents) // 10)
     if not held_out:
         raise DataError(f"data.file={inputs.file} has {len(contents)} inputs; at least 10 are needed")
-    return contents[:-held_out], contents[-held_out:]
+    return contents[:-held_out][: inputs.limit], contents[-held_out:]
 
 
 def _read_state(output: Path, known: Mapping[str, object]) -> dict[str, Any] | None:
