@@ -184,6 +184,17 @@ def test_only_the_stronger_positions_on_validation_are_compared(tmp_path: Path) 
     assert [one["reason"] for one in found["outcomes"]] == ["mha_rope has the stronger positions on validation", None]
     assert found["outcomes"][1]["verdict"] == "equivalent"
     assert not any(name.startswith("report-mha_sincos2d") for name in launcher.done)
+    found = audit(tmp_path / "subject", WrittenRuns(scores), subject="mha_rope", against=("mha_sincos2d",))
+    assert found["outcomes"][0]["reason"] is None, "the subject takes part, whatever its positions are"
+
+
+def test_a_way_to_equal_size_that_diverged_with_one_seed_is_not_taken(tmp_path: Path) -> None:
+    def accuracy(words: Words) -> float | None:
+        lucky = None if words["seed"] == "1" else 0.99
+        return lucky if "attention.inner_mult" in words else scores(words)
+
+    ways = audit(tmp_path, WrittenRuns(accuracy), axes=("params",))["ways"]["csp"]
+    assert len(ways) == 2 and all("attention.inner_mult" not in way for way in ways)
 
 
 @pytest.mark.parametrize(

@@ -132,18 +132,40 @@ def test_a_search_does_not_go_on_with_another_recipe_or_by_an_earlier_protocol(t
         search(tmp_path, WrittenRuns(peak(1)), trials=2)
 
 
-def test_the_direction_follows_from_the_task(tmp_path: Path) -> None:
+def test_the_direction_follows_from_the_task_and_a_row_that_always_diverges_has_not_learned(tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     rows = [f"{'C' * (1 + number % 7)},{number % 2}.5" for number in range(80)]
     table.write_text("\n".join(["smiles,target", *rows]))
     words = ("task=molecule_csv", f"data.file={table}", "data.targets=[target]")
-    launcher = WrittenRuns(
-        lambda words: None if words["seed"] == "1" and float(words["optim.lr"]) > OWN else peak(1)(words)
-    )
-    found = search(tmp_path / "tune", launcher, "mha", words=words, trials=6)
+
+    def diverges(words: Words) -> bool:
+        return words["attention"] == "csp" or (words["seed"] == "1" and float(words["optim.lr"]) > OWN)
+
+    launcher = WrittenRuns(lambda words: None if diverges(words) else peak(1)(words))
+    with pytest.raises(LabError, match="no verdict: csp: csp did not learn at any of 12 rates"):
+        search(tmp_path / "tune", launcher, words=words, trials=6)
+    found = json.loads((tmp_path / "tune" / "report" / "results.json").read_text(encoding="utf-8"))
     lost = [trial["scores"][1] for trial in found["trials"]["mha"] if trial["lost"]]
     known = {score for trial in found["trials"]["mha"] for score in trial["scores"]}
     assert {*lost} == {max(known)} != known, "no chance is known, so the worst run takes its place"
     scores = {trial["point"]["rate"]: trial["scores"] for trial in found["trials"]["mha"]}
     assert found["declaration"]["metric"] == "test/mae" and len(scores) >= 2
     assert found["chosen"]["mha"]["rate"] == min(scores, key=lambda rate: sum(scores[rate]))  # the smallest error
+
+
+def test_a_row_has_learned_by_its_tuning_seeds_whatever_the_deciding_seed_adds(tmp_path: Path) -> None:
+    def accuracy(words: Words) -> float | None:
+        if words["seed"] == "2" or words["optim.lr"] not in ("0.002", "0.003"):
+            return None
+        return 0.9 if (words["seed"] == "0") == (words["optim.lr"] == "0.002") else 0.901
+
+    found = search(tmp_path, WrittenRuns(accuracy), trials=0)
+    assert any(len(trial["scores"]) == 3 for trial in found["trials"]["csp"])
+    assert found["outcomes"][0]["reason"] is None
+
+
+def test_a_diverged_run_on_a_probe_has_the_chance_of_the_probe(tmp_path: Path) -> None:
+    launcher = WrittenRuns(lambda words: None if words["seed"] == "1" else 0.9)
+    found = search(tmp_path, launcher, "csp", words=("task=probe_words",))
+    first_or_guess = (1 + 7 / 6) / 8  # the first of 8 answers is known, and the others are one of 6
+    assert found["trials"]["csp"][0]["scores"] == [0.9, pytest.approx(first_or_guess)]
