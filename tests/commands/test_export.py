@@ -18,7 +18,8 @@ from support.runs import last_of_each
 from sliceformer_lab import errors, load_export, load_run
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import Batch, Padding
-from sliceformer_lab.errors import RunFolderError
+from sliceformer_lab.commands.export.write_export import compare_outputs
+from sliceformer_lab.errors import LabError, RunFolderError
 from sliceformer_lab.permute import shift_sort
 from sliceformer_lab.permute.exported import decomposed, slice_shifts
 from sliceformer_lab.runs.files import write_json
@@ -245,6 +246,12 @@ def test_what_onnx_computes_wrongly_is_refused(
     run = text_run(train, texts, "attention=pooling")  # torch.onnx drops the divisor of avg_pool2d
     words = ("export", f"resume={run}", "format=onnx", f"output={tmp_path / 'model'}")
     assert "differs from the run's by" in refused(*words) and list(tmp_path.iterdir()) == []
+
+
+def test_outputs_that_are_nan_in_a_later_batch_only_are_refused() -> None:
+    right, wrong = torch.ones(2), torch.tensor([1.0, torch.nan])
+    with pytest.raises(LabError, match="differs from the run's by nan"):
+        compare_outputs([(right, right), (wrong, right)])
 
 
 def test_a_run_that_was_stopped_before_its_score_is_not_exported(

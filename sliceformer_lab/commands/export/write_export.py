@@ -74,7 +74,7 @@ def _write_model(opened: Run, form: Format, folder: Path) -> Written:
         save_export(folder, opened)
         loaded = load_export(folder, allowed_too())
         with torch.no_grad():
-            return Written(_compare_outputs([(loaded(task.example()), task(task.example()))]))
+            return Written(compare_outputs([(loaded(task.example()), task(task.example()))]))
     if not spec.ragged:
         return _write_program(task, spec, form, folder, None)
     longest = task.example().inputs.shape[1]
@@ -105,7 +105,7 @@ def _write_program(task: TaskModule, spec: DataSpec, form: Format, folder: Path,
         for batch, tokens in product(BATCHES, [None] if lengths is None else lengths.samples()):
             arguments = sample_inputs(task, spec, batch=batch, tokens=tokens)
             pairs.append((_outputs_of(predict, arguments), function(*arguments)))
-    return Written(_compare_outputs(pairs), lengths)
+    return Written(compare_outputs(pairs), lengths)
 
 
 def _outputs_of(predict: Predict, arguments: tuple[torch.Tensor, ...]) -> torch.Tensor:
@@ -118,10 +118,11 @@ def _outputs_of(predict: Predict, arguments: tuple[torch.Tensor, ...]) -> torch.
         raise LabError(f"the exported model does not take inputs of {shape} ({reason})") from error
 
 
-def _compare_outputs(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> float:
+def compare_outputs(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> float:
     """The largest difference relative to the largest output. Raises LabError if it is above the tolerance."""
     largest = max(float(expected.abs().max()) for _, expected in pairs)
-    difference = max(float((given - expected).abs().max()) for given, expected in pairs) / max(largest, 1e-12)
+    differences = torch.stack([(given - expected).abs().max() for given, expected in pairs])
+    difference = float(differences.max()) / max(largest, 1e-12)  # torch's max keeps NaN, Python's may lose it
     if not difference <= TOLERANCE:
         raise LabError(
             f"the exported model differs from the run's by {difference:.1e} of the largest output, more than "
