@@ -189,24 +189,15 @@ def test_tables_are_of_one_data_set_and_protocol(tmp_path: Path) -> None:
 
 
 def test_each_fact_that_decides_a_score_has_tables_of_its_own(tmp_path: Path) -> None:
-    limits = ("limit_train", "limit_val", "limit_train_batches", "limit_val_batches")
     write_run(tmp_path / "usual")
-    for name, value in {"data": "other", "official": False, "num_val": 9, **dict.fromkeys(limits, 9)}.items():
-        write_run(tmp_path / name, protocol={name: value})
+    for name in ("limit_train", "limit_val", "limit_train_batches", "limit_val_batches", "num_val", "data", "official"):
+        write_run(tmp_path / name, protocol={name: {"data": "other", "official": False}.get(name, 9)})
     write_run(tmp_path / "share", options={"data.val_fraction": 0.3})
     write_run(tmp_path / "small", scale="small")
     write_run(tmp_path / "trial", protocol={"score_test": False}, metrics={"val/accuracy": 0.8})
     found = report(tmp_path)
     assert len(found) == 11 and all(len(line.row.runs) == 1 for _, rows in found for line in rows)
     assert sum(table.metric == "val/accuracy" for table, _ in found) == 1
-
-
-def test_a_reference_row_without_a_result_is_no_opponent(tmp_path: Path) -> None:
-    write_runs(tmp_path, "mha", 0.8, 0.8, 0.8)
-    for name, score in (("mha", None), ("csp", 0.9)):
-        write_runs(tmp_path / "deep", name, score, score, score, options={"encoder.depth": 8})
-    line = by_label(tmp_path)["csp encoder.depth=8"]
-    assert line.test is not None and line.test.against == "mha" and line.test.pairs == 3
 
 
 def test_folds_that_differ_in_size_are_rows_of_one_table(tmp_path: Path) -> None:
@@ -326,6 +317,8 @@ def test_pairs_are_tested_by_student_s_test_from_three_on(tmp_path: Path) -> Non
     assert csp.p == pytest.approx(ttest_rel(WORSE, GOOD).pvalue) and csp.difference == pytest.approx(-0.02)
     assert 0.003 < csp.smallest < 0.02
     assert (samsa.pairs, samsa.p, samsa.verdict) == (2, None, "not tested: 2 pairs (needs 3)")
+    write_runs(tmp_path, "identity", *WORSE)
+    assert by_label(tmp_path)["csp"].test.smallest == csp.estimate.detectable(2) > csp.smallest, "of two rows"
 
 
 def test_no_difference_is_called_detectable_where_all_pairs_differ_by_the_same(tmp_path: Path) -> None:
@@ -414,6 +407,7 @@ def write_cifar(folder: Path, accuracy: float, **changes: Any) -> None:
 
 def test_the_published_number_is_subtracted_under_an_equal_protocol_only(tmp_path: Path) -> None:
     write_cifar(tmp_path / "equal", 0.85)
+    write_cifar(tmp_path / "failed", 0.9, seed=2, status="failed", protocol={**EQUAL, "epochs": 3})
     line = by_label(tmp_path)["csp"]
     assert line.mean == 0.85
     assert line.published.difference == pytest.approx(0.85 - 0.8481)

@@ -144,11 +144,8 @@ def _format_published(published: Published | None, metric: str) -> str:
     factor = factor_of(own.cell.metric)
     number = own.printed if own.value is None else format_number(own.value, factor)
     mark = " ≠" if published.reasons else ""
-    span = published.span
-    differ = span is not None and span[0] != span[1]
-    spread = (
-        f" (papers {format_number(span[0], factor)} to {format_number(span[1], factor)})" if span and differ else ""
-    )
+    low, high = published.span or (None, None)
+    spread = "" if low == high else f" (papers {format_number(low, factor)} to {format_number(high, factor)})"
     other = "" if metric.removesuffix("_best_test_epoch") == own.cell.metric else f" {format_heading(own.cell.metric)}"
     return f"{number}{other}{mark}{spread}"
 
