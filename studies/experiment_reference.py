@@ -197,7 +197,6 @@ REFERENCES = {
 def main(folder: Path, words: list[str]) -> None:
     experiment, reference = read_experiments(folder)[0], REFERENCES[folder.name]
     data = build_data(check_config(job_config([*experiment.command, *words])))
-    data.prepare_data()
     data.setup()
     features: dict[str, Array] = {}
     targets: dict[str, Array] = {}

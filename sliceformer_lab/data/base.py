@@ -102,7 +102,6 @@ class DataModule(LightningDataModule, ABC):
 
     @cached_property
     def _digests(self) -> dict[str, str]:
-        self.prepare_data()
         self.setup()
         names = self.class_names() or self.target_names()
         return {stage: split.digest(names) for stage, split in self.splits.items()}
@@ -217,7 +216,6 @@ class DataModule(LightningDataModule, ABC):
         """
         if self.batch_size is not None:
             return []
-        self.prepare_data()
         self.setup()
         size, chosen = len(self.splits["train"]), self.train_batch_size
         return [Choice("data.batch_size", chosen, f"{size:,} training examples, {-(-size // chosen)} batches an epoch")]
@@ -238,9 +236,14 @@ class DataModule(LightningDataModule, ABC):
         return min(max(power, smallest), largest)
 
     def setup(self, stage: str | None = None) -> None:
-        """Make the splits, once for all stages. Raises DataError."""
+        """Prepare the data and make the splits, once for all stages. Raises DataError.
+
+        Every process prepares, as the choices of a run need its splits before Lightning has started the others: the
+        first one fills a cache or downloads, and those that wait for its lock find what it made.
+        """
         del stage
         if not self.splits:
+            self.prepare_data()
             splits = self.make_splits()
             self.splits = {stage: self._limit_split(stage, split) for stage, split in splits.items()}
             _ = self._trained_classes, self._trained_targets

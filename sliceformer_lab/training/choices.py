@@ -36,7 +36,6 @@ def with_choices(plan: RunPlan, data: DataModule) -> tuple[RunPlan, list[Choice]
 
 
 def _choose_epochs(optim: OptimOptions, data: DataModule, processes: int) -> Choice:
-    data.prepare_data()
     data.setup()
     examples, per_step = len(data.splits["train"]), data.train_batch_size * optim.accumulate * processes
     steps_per_epoch = examples // per_step  # with optim.accumulate an epoch has whole steps only
@@ -71,7 +70,6 @@ def _has_amx() -> bool:
 
 def _change_of_loss(plan: RunPlan, data: DataModule, device: str) -> float:
     """How much the loss of one training batch of the untrained model changes in bfloat16, as a share of it."""
-    data.prepare_data()
     data.setup()
     split = data.splits["train"]
     with isolate_rng(), torch.no_grad():

@@ -31,7 +31,6 @@ def check_step_memory(task: TaskModule, data: DataModule, accelerator: str) -> N
     """
     if accelerator != "cpu" and torch.accelerator.is_available():
         return
-    data.prepare_data()
     data.setup()
     split, count, memory = data.splits["train"], data.train_batch_size, physical_memory()
     lengths = split.lengths()

@@ -44,7 +44,6 @@ class TimedTraining:
         self.plan = check_config({**config, "callbacks": {}, "logger": {}})
         data = build_data(self.plan)
         self.plan, _ = with_choices(self.plan, data)
-        data.prepare_data()
         data.setup()
         self.device = device
         self.task: TaskModule = build_task(self.plan, data.spec).to(device).train()

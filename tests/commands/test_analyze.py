@@ -108,7 +108,6 @@ def test_all_runs_of_a_task_see_the_same_samples(study: Study) -> None:
     (group,) = study.groups
     first, *others = (group.batches(source, source.model("init"), SAMPLES) for source in group.sources)
     split = load_run(group.sources[0].folder or "").data
-    split.prepare_data()
     split.setup()
     expected = split.splits["val"].__getitems__(list(range(SAMPLES)))
     for batches in (first, *others):

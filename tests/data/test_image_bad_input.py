@@ -18,7 +18,6 @@ from sliceformer_lab.errors import DataError
 def complaint(data: DataModule) -> str:
     """The message of one sentence that refuses bad data, at whichever step it is raised."""
     with pytest.raises(DataError) as caught:
-        data.prepare_data()
         data.setup()
         for loader in (data.train_dataloader(), *data.val_dataloader(), *data.test_dataloader()):
             list(loader)

@@ -230,7 +230,7 @@ def test_cifar_is_downloaded_once_by_two_processes_at_once(tmp_path: Path, monke
     monkeypatch.setattr(CIFAR10, "archive", official_files.official(archive))
     root = tmp_path / "root"
     fork = multiprocessing.get_context("fork")
-    both = [fork.Process(target=lambda: module("cifar10", root, download=True).prepare_data()) for _ in range(2)]
+    both = [fork.Process(target=lambda: module("cifar10", root, download=True).setup()) for _ in range(2)]
     for process in both:
         process.start()
     for process in both:

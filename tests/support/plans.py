@@ -40,7 +40,6 @@ def build_data(config: Mapping[str, Any] | RunPlan) -> DataModule:
 
 def prepared(data: Data) -> Data:
     """A data module with its files read and split."""
-    data.prepare_data()
     data.setup()
     return data
 

@@ -135,7 +135,6 @@ class Group:
         known = source.plan.data.options
         changed = {f"data.{name}": value for name, value in here.items() if name in known and value is not None}
         data = build_data(source.plan.with_options(changed))
-        data.prepare_data()
         data.setup()
         validation, test = data.splits["val"], data.splits["test"]
         self.stage, split = ("val", validation) if len(validation) else ("test", test)
