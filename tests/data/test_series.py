@@ -93,6 +93,9 @@ def test_a_new_row_without_its_label_is_an_error_where_the_first_column_holds_la
     ]
     assert [np.asarray(content).ravel().tolist() for content in contents[:2]] == [pytest.approx([0.1, 0.2])] * 2
     assert isinstance(contents[2], DataError) and "its field 1 is .5, which is no class of" in str(contents[2])
+    halves = SeriesTable(LoadPlan(classes=("0.5", "2.0")), file="gone", root="gone")
+    (tmp_path / "new.csv").write_text("2.0,.1,.2\n")
+    assert not isinstance(next(halves.read_inputs(tmp_path / "new.csv", None)).content, DataError)
     (tmp_path / "new.csv").write_text("0,1,2\n.1,.2,.3\n")
     (named,) = data.read_inputs(tmp_path / "new.csv", None)
     assert np.asarray(named.content).ravel().tolist() == pytest.approx([0.1, 0.2, 0.3])

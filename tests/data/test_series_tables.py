@@ -87,6 +87,8 @@ def test_the_order_of_named_columns_means_nothing_in_other_tables(tmp_path: Path
     assert predicted(data, tmp_path / "new.csv", "b,a\n2,1\n") == [[[1], [2]]], "the end of the series is missing"
     (error,) = predicted(data, tmp_path / "new.csv", "a,b,c,age\n1,2,3,44\n")
     assert error.startswith("it has a column 'age', which the first row of the training table lacks")
+    channels = table(tmp_path / "b.csv", "id,label,a,b\np,x,1,2\nq,y,3,4\n", id_column="id")
+    assert predicted(channels, tmp_path / "new.csv", "b,a,id\n6,5,r\n") == [[[5, 6]]], "channels, too"
     (tmp_path / "test.csv").write_text("label,a,b,c,age\nx,1,2,3,44\n")
     with pytest.raises(DataError, match=r"test.csv, line 2 has a column 'age'"):
         table(tmp_path / "a.csv", ROWS, test_file=str(tmp_path / "test.csv"))

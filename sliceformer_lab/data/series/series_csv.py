@@ -152,7 +152,8 @@ class SeriesTable(SeriesData, OwnTables):
 
     def _check_label(self, label: str) -> DataError | None:
         """The error of a new row whose label is no class of the trained model."""
-        if not self.plan.classes or label.lower() in MISSING or as_whole_numbers([label])[0] in self.plan.classes:
+        names = {label, *as_whole_numbers([label])}  # 2.0 among labels with fractions, else 2
+        if not self.plan.classes or label.lower() in MISSING or not names.isdisjoint(self.plan.classes):
             return None
         column = self.form.named(header=False).label
         return DataError(
