@@ -200,8 +200,10 @@ def test_numbers_keep_the_test_series_of_a_file_and_hold_out_others_without_one(
     assert table(tmp_path / "train.csv").sizes() == {"num_train": 29, "num_val": 7, "num_test": 4}
 
 
-def test_irregular_times_are_an_order_only_and_channels_of_a_row_follow_each_other(tmp_path: Path) -> None:
-    lines = [f"{i},{time},{value},{i % 2}" for i in range(20) for time, value in ((3.7, 2), (1, 0), (1.9, 1), (90, 3))]
+@pytest.mark.parametrize("last", [90, 5.9], ids=["far away", "off the grid"])
+def test_irregular_times_are_an_order_only_and_channels_of_a_row_follow_each_other(last: float, tmp_path: Path) -> None:
+    times = {3.7: 2, 1: 0, 1.9: 1, last: 3}
+    lines = [f"{i},{time},{value},{i % 2}" for i in range(20) for time, value in times.items()]
     (tmp_path / "long.csv").write_text("\n".join(["id,time,value,label", *lines]))
     data = table(tmp_path / "long.csv", id_column="id", time_column="time")
     assert split_of(data).stored(0)[:, 0].tolist() == [0, 1, 2, 3]
