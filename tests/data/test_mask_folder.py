@@ -15,7 +15,7 @@ from support.plans import prepared
 
 from sliceformer_lab.batch import NO_CLASS
 from sliceformer_lab.data.base import DataModule
-from sliceformer_lab.data.images.image_pairs import Pair, read_pair
+from sliceformer_lab.data.images.image_pairs import Pair, read_pair, resize_mask
 from sliceformer_lab.data.images.mask_folder import MaskFolder, MaskSplit
 from sliceformer_lab.data.splits import STAGES
 from sliceformer_lab.errors import DataError
@@ -180,3 +180,8 @@ def test_a_value_that_is_no_class_is_refused(tmp_path: Path) -> None:
     for values, complaint in (((0, 300), "0 to 255"), ((0, 0), "twice")):
         with pytest.raises(ValueError, match=complaint):
             MaskFolder(root=str(tmp_path), cache=str(tmp_path), values=values)
+
+
+def test_a_resized_mask_has_no_class_that_lies_between_two() -> None:
+    mask = np.array([[0, 9], [9, 0]], dtype=np.uint8)
+    assert set(resize_mask(mask, (5, 5)).ravel()) == {0, 9}
