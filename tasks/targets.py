@@ -83,7 +83,7 @@ class Classes:
 
     def outcomes(self, outputs: Tensor, names: Names) -> list[TableRow]:
         """The name of the likeliest class and the probabilities of all, from outputs (n, classes)."""
-        probabilities = self._probabilities(outputs.float())
+        probabilities = self._compute_probabilities(outputs.float())
         rows: list[TableRow] = [{"prediction": names.classes[best]} for best in probabilities.argmax(dim=1).tolist()]
         for row, values in zip(rows, probabilities.tolist(), strict=True):
             if len(names.classes) <= MAX_COLUMNS:
@@ -93,7 +93,7 @@ class Classes:
                 row["probability"] = seven_digits(max(values))
         return rows
 
-    def _probabilities(self, outputs: Tensor) -> Tensor:
+    def _compute_probabilities(self, outputs: Tensor) -> Tensor:
         return outputs if self.double_softmax else outputs.softmax(dim=1)
 
     def truths(self, targets: Tensor, names: Names) -> list[TableRow]:
@@ -102,7 +102,7 @@ class Classes:
 
     def pictures(self, scored: ScoredSplit) -> Mapping[str, Callable[[Path], None]]:
         """The confusion matrix, and the wrong answers that the model was surest of."""
-        probabilities = self._probabilities(torch.from_numpy(scored.outputs).double()).numpy()
+        probabilities = self._compute_probabilities(torch.from_numpy(scored.outputs).double()).numpy()
         mistakes = partial(_draw_mistakes, scored, probabilities)
         return {"confusion.png": partial(_draw_confusion, scored), "mistakes.png": mistakes}
 

@@ -68,7 +68,7 @@ def _build_mixers(model: Any, notes: Mapping[str, Any]) -> dict[int, Attention]:
         node = load_option("attention", note["name"]) | dict(note["overrides"])
         spec = _spec_of(model.config, len(found), note["max_len"], _count_prefix(model))
         mixers[index] = _mixer_for(note["name"], model, found[index], node, replace(spec, index=index))
-        for projection in _lost_projections(found[index], mixers[index], note["keep_qk"]):
+        for projection in _find_needless_projections(found[index], mixers[index], note["keep_qk"]):
             refuse_hooks(getattr(found[index], projection), index)
     return mixers
 
@@ -81,7 +81,7 @@ def _put_mixers(model: Any, notes: Mapping[str, Any], mixers: Mapping[int, Atten
         if not hasattr(module, "mixer"):
             module.register_forward_pre_hook(_refuse_other_implementation)
         module.mixer = mixer
-        for projection in _lost_projections(module, mixer, notes[str(index)]["keep_qk"]):
+        for projection in _find_needless_projections(module, mixer, notes[str(index)]["keep_qk"]):
             setattr(module, projection, nn.Identity())
     model.set_attn_implementation(SWAPPED)
     for module in found:  # a part of an encoder-decoder has a configuration that its layers do not share
@@ -89,7 +89,7 @@ def _put_mixers(model: Any, notes: Mapping[str, Any], mixers: Mapping[int, Atten
     model.config.swapped_attention = getattr(model.config, NOTE, {}) | dict(notes)
 
 
-def _lost_projections(module: Any, mixer: Attention, keep_qk: bool) -> tuple[str, ...]:
+def _find_needless_projections(module: Any, mixer: Attention, keep_qk: bool) -> tuple[str, ...]:
     """The projections that a mixer makes needless: queries and keys, but none of a joint projection."""
     *of_scores, of_values = _projections_of(module)
     rows, columns = getattr(module, of_values).weight.shape
