@@ -25,7 +25,7 @@ SAME_LIMITS = ("limit_train", "limit_val", "limit_train_batches", "limit_val_bat
 SIZES = ("num_train", "num_val", "num_test")
 SPLIT_SEED = "data.split_seed"
 LIMITS = ("data.limit_train", "data.limit_eval")
-SHARES = ("data.val_fraction", "data.test_fraction")
+SHARES = ("data.val_fraction", "data.test_fraction", *LIMITS)
 READ_FOLDERS = ("encoder.init_file", "data.tokenizer_folder")  # of weights and a tokenizer; their content counts
 ABSENT = "absent"  # the value of an option that a run does not have
 
