@@ -231,7 +231,7 @@ class Labels:
 
     def constant(self, targets: Tensor) -> tuple[str, Tensor]:
         """The logit of each label's frequency."""
-        return "label frequencies", targets.double().nanmean(dim=0).float().logit(eps=0.1)
+        return "label frequencies", targets.double().nanmean(dim=0).float().logit(eps=1e-6)
 
     def pictures(self, scored: ScoredSplit) -> Mapping[str, Callable[[Path], None]]:
         """The ROC curves."""

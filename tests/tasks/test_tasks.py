@@ -18,7 +18,7 @@ from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.tasks.image import AUTO_PATCHES_PER_SIDE, ImageClassification
 from sliceformer_lab.tasks.patches import patch_for
-from sliceformer_lab.tasks.targets import Numbers
+from sliceformer_lab.tasks.targets import Labels, Numbers
 from sliceformer_lab.training.saved.saved_run import load_run
 
 DIGITS = DataSpec(name="digits", num_classes=10, image_size=(8, 8), channels=1)
@@ -139,6 +139,13 @@ def test_chance_of_numbers_is_the_error_of_the_best_constant() -> None:
     assert Numbers().chance(targets) == pytest.approx(best)
     name, constant = Numbers().constant(targets)
     assert name == "training median" and float((targets - constant).abs().nanmean()) == pytest.approx(best)
+
+
+def test_the_constant_of_labels_has_their_frequencies_rare_ones_too() -> None:
+    labels = torch.zeros(1000, 3)
+    labels[:3, 0], labels[:400, 1], labels[::2, 2] = 1, 1, torch.nan
+    _, constant = Labels().constant(labels)
+    torch.testing.assert_close(constant.sigmoid(), torch.tensor([0.003, 0.4, 0.0]), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("pool", ["ref_min", "ref_max"])
