@@ -143,6 +143,14 @@ def test_an_error_is_better_where_it_is_smaller_and_missing_outputs_have_no_diff
     assert difference_from(errors, test, np.ones(50, np.float32)) == {}, "a constant has no correlation"
 
 
+@pytest.mark.parametrize("missing", ["val", "test"])
+def test_a_reference_has_the_scores_of_the_splits_that_the_data_have(missing: str, tmp_path: Path) -> None:
+    *arguments, predictions = digits(tmp_path)
+    del predictions[missing]
+    row = references(*arguments, predictions, LONG)[1]
+    assert {name.partition("/")[0] for name in row["metrics"]} == {"val", "test"} - {missing}
+
+
 def test_reference_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MIN_REFERENCE_S", 600.0)
     run(small_config("reference=null"), tmp_path / "off")

@@ -180,6 +180,8 @@ def _fit_model(
     late = {"name": model.name, "skipped": f"it takes longer than {limit:.0f} s"}
     contents: dict[str, list[Any]] = {}
     for stage in STAGES:
+        if stage != "train" and stage not in predictions:  # no validation examples
+            continue
         rows = train if stage == "train" else predictions[stage]["ids"].numpy()
         contents[stage] = []
         for part in np.array_split(rows, max(1, len(rows) // 500)):
@@ -204,7 +206,7 @@ def _fit_model(
         "metrics": _compute_scores(task, outputs, predictions),
         "seconds": round(time.monotonic() - started, 2),
         "num_train": len(train),
-        "test_outputs": outputs["test"].numpy(),
+        "test_outputs": None if "test" not in outputs else outputs["test"].numpy(),
     }
 
 
