@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,9 @@ def _choose_precision(plan: RunPlan, data: DataModule) -> Choice:
         reason = "this GPU does not compute in bfloat16"
     elif device == "cpu" and not _has_amx():
         reason = "this CPU has no AMX, which makes matrix products in bfloat16 fast"
-    elif not (change := _change_of_loss(plan, data, device)) <= MAX_LOSS_CHANGE:  # NaN is a change too
+    elif math.isnan(change := _change_of_loss(plan, data, device)):
+        reason = "the loss of a batch is not a number in bfloat16"
+    elif change > MAX_LOSS_CHANGE:
         reason = f"bfloat16 changes the loss of a batch by {change:.1%}; it may be used all the same"
     else:
         value, reason = "bf16-mixed", f"it changes the loss of a batch by {change:.2%}"

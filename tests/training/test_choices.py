@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import numpy as np
@@ -134,7 +133,6 @@ def test_training_stops_when_validation_no_longer_improves(tmp_path: Path, caplo
         (False, 1.0, "32-true", "no AMX"),
         (True, MAX_LOSS_CHANGE, "bf16-mixed", "changes the loss of a batch by"),
         (True, 0.0, "32-true", "bfloat16 changes the loss"),
-        (True, math.nan, "32-true", "bfloat16 changes the loss"),  # as if bfloat16 made the loss NaN
     ],
 )
 def test_precision_is_chosen_by_processor_and_loss(
@@ -144,6 +142,12 @@ def test_precision_is_chosen_by_processor_and_loss(
     plan, (choice,) = choices_of("trainer.precision=auto")
     assert choice.option == "trainer.precision" and reason in choice.reason
     assert plan.plain["trainer"]["precision"] == choice.value == precision
+
+
+def test_float32_stays_where_the_loss_is_not_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_processor(True, MAX_LOSS_CHANGE, tmp_path / "cpuinfo", monkeypatch)
+    _, (choice,) = choices_of("trainer.precision=auto", "encoder.position_std=1e38")  # whose squares overflow
+    assert choice.value == "32-true" and "not a number" in choice.reason
 
 
 def on_processor(amx: bool, limit: float, info: Path, monkeypatch: pytest.MonkeyPatch) -> None:
