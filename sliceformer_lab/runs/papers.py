@@ -25,7 +25,6 @@ OPTIONS_JUDGED_APART = {
 TRIAL_OPTIONS = ("trainer.fast_dev_run", "trainer.overfit_batches")  # of a trial on a few batches, which is no result
 _PERCENTAGES = ("accuracy", "average_precision", "iou")
 
-
 log = logging.getLogger(__name__)
 
 
@@ -142,8 +141,8 @@ def repeated_cell(config: Mapping[str, Any]) -> dict[str, str] | None:
     """The published cell that a resolved configuration repeats, as a dict of KEYS; None if there is none.
 
     `published` of a recipe has `rows`, which map command words to rows of the paper's table. A configuration repeats a
-    row if these words give the same `score_options`, apart from JUDGED_APART. A `published` without rows is the cell
-    itself.
+    row if these words give the same `score_options`, apart from OPTIONS_JUDGED_APART. A `published` without rows is
+    the cell itself.
     """
     published, names = config["published"], config["names"]
     if not published or "rows" not in published:
