@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from sliceformer_lab.commands.compare.sentences import phrase_of_smallest
 from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, judge_rows
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.measures.statistics import estimate_crossed, estimate_over_seeds, holm
+from sliceformer_lab.training.optim import OptimOptions
 from sliceformer_lab.training.timing import StepTime
 
 RATES = (1e-3, 3e-3, 1e-2)
@@ -197,6 +199,23 @@ def test_a_point_keeps_the_shape_of_the_schedule() -> None:
     assert "optim.warmup_steps=0" in Point(1e-2, {"optim.warmup_share": 0.1}).words(optim)
 
 
+@pytest.mark.parametrize("options", [{}, {"cycle": "official", "horizon": 600}, {"warmup_share": 0.3}])
+@pytest.mark.parametrize("max_steps", [None, 400, 900])
+@pytest.mark.parametrize("times", [0.5, 2])
+def test_equal_time_stretches_the_whole_schedule(options: dict[str, Any], max_steps: int | None, times: float) -> None:
+    optim = {"epochs": None, "steps": 800, "interval": "step", "min_lr_share": 0.1, "max_steps": max_steps}
+    optim |= {"schedule": "linear", "warmup_steps": 0 if "warmup_share" in options else 120} | options
+    base = OptimOptions(**optim)
+    num_steps = min(800, base.last_step or 800)
+    words = time_words(asdict(base), round(times * num_steps), num_steps, 20)
+    changed = {key.removeprefix("optim."): value for key, _, value in (word.partition("=") for word in words)}
+    row = replace(base, **{k: v if k == "interval" else None if v == "null" else int(v) for k, v in changed.items()})
+    assert row.last_step == times * num_steps
+    places = np.arange(0, num_steps, 10)
+    ours = [base.rate_factor(800)(step) for step in places]
+    np.testing.assert_allclose([row.rate_factor(row.steps)(round(times * step)) for step in places], ours, atol=0.06)
+
+
 def test_equal_time_gives_fast_rows_more_steps_up_to_four_times(tmp_path: Path) -> None:
     rows = {"mha": StepTime(0.2, 0.01), "csp": StepTime(0.1, 0.01), "identity": StepTime(0.01, 0.01)}
     times = Times(rows, 100, 20, 0.5, "a machine", None)
@@ -204,7 +223,7 @@ def test_equal_time_gives_fast_rows_more_steps_up_to_four_times(tmp_path: Path) 
     assert times.steps_of("identity") == (400, True)
     (tmp_path / "times.json").write_text(json.dumps(asdict(times)))
     assert _read_times(tmp_path / "times.json") == times and _read_times(tmp_path) is None
-    optim = {"schedule": "cosine", "warmup_steps": 50, "horizon": None, "val_every": None}
+    optim = {"schedule": "cosine", "warmup_steps": 50, "horizon": None, "val_every": None, "max_steps": None}
     words = time_words(optim, 200, 100, 20)
     assert {"optim.steps=200", "optim.warmup_steps=100", "optim.val_every=20", "optim.epochs=null"} <= set(words)
     assert "optim.val_every=10" in time_words(optim, 10, 100, 20), "fewer steps than an epoch"

@@ -71,7 +71,10 @@ def give_equal_time(rows: Sequence[ComparedRow], file: Path, options: CompareOpt
 
 
 def time_words(optim: Mapping[str, Any], steps: int, base_steps: int, steps_per_epoch: int) -> tuple[str, ...]:
-    """The overrides that train for so many steps; warm-up and decay are stretched with them. Raises ConfigError."""
+    """The overrides that train for so many steps; warm-up and decay are stretched with them. Raises ConfigError.
+
+    Where `max_steps` shortens the run of mha, it shortens this one too, as it rescales the schedule.
+    """
     if optim["schedule"] == "multistep":
         raise ConfigError("axes=time: a schedule with milestones counts epochs; take axes=params or another schedule")
     share = steps / base_steps
@@ -81,8 +84,12 @@ def time_words(optim: Mapping[str, Any], steps: int, base_steps: int, steps_per_
         if isinstance(optim[name], int) and optim[name]
     ]
     every = optim["val_every"] or min(steps_per_epoch, steps)
-    fixed = ("optim.epochs=null", "optim.target_steps=null", "optim.max_steps=null", "optim.interval=step")
-    return (*fixed, f"optim.steps={steps}", f"optim.val_every={every}", *stretched)
+    is_short = optim["max_steps"] == base_steps
+    length = (f"optim.steps={steps}", "optim.max_steps=null")
+    if is_short:
+        length = (f"optim.steps={steps + 1}", f"optim.max_steps={steps}")  # it shortens only a longer run
+    fixed = ("optim.epochs=null", "optim.target_steps=null", "optim.interval=step")
+    return (*fixed, *length, f"optim.val_every={every}", *stretched)
 
 
 def measure_times(configs: Mapping[str, Mapping[str, Any]]) -> Times:
