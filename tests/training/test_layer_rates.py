@@ -48,8 +48,9 @@ def test_without_layer_decay_all_parameters_have_one_rate() -> None:
     assert set(rates(task_of("optim.lr=1e-3")).values()) == {1e-3}
 
 
-def test_frozen_blocks_keep_their_weights_and_all_others_learn(tmp_path: Path) -> None:
-    words = ("encoder.depth=2", "optim.freeze=1", "optim.epochs=1")
+@pytest.mark.parametrize("pretrain", ["none", "masked"])
+def test_frozen_blocks_keep_their_weights_and_all_others_learn(pretrain: str, tmp_path: Path) -> None:
+    words = ("encoder.depth=2", "optim.freeze=1", "optim.epochs=1", f"pretrain={pretrain}")
     torch.manual_seed(0)  # the seed of the run
     start = {name: value.clone() for name, value in task_of(*words).state_dict().items()}
     run(small_config(*words), tmp_path / "run")
@@ -57,6 +58,12 @@ def test_frozen_blocks_keep_their_weights_and_all_others_learn(tmp_path: Path) -
     end: dict[str, Tensor] = torch.load(path, weights_only=True)["state_dict"]
     frozen = ("embedding.patches.proj.weight", "encoder.position.table", "encoder.blocks.0.mlp.fc1.weight")
     learning = ("encoder.blocks.0.attention.value.weight", "encoder.blocks.1.mlp.fc1.weight", "head.weight")
+    if pretrain == "masked":
+        saved = torch.load(scored_checkpoint("best_val", tmp_path / "run" / "pretrain"), weights_only=True)
+        learned = {name: saved["state_dict"][f"task.{name}"] for name in start if not name.startswith("head.")}
+        trained = sum(len(group["params"]) for group in saved["optimizer_states"][0]["param_groups"])
+        assert trained == len(list(task_of(*words).parameters())) + 3, "with a head and a vector of its own"
+        start |= learned
     for name in frozen:
         torch.testing.assert_close(end[name], start[name], rtol=0, atol=0)
     assert all(not torch.equal(end[name], start[name]) for name in learning)

@@ -155,6 +155,7 @@ def _choose_lengths(plan: RunPlan, options: PretrainOptions) -> dict[str, Any]:
     """The options of the optimiser that differ from the training's."""
     optim: OptimOptions = plan.model.optim.build()
     changed: dict[str, Any] = {"lr": options.lr or optim.lr, "stop_at": None, "cycle": "fit", "horizon": None}
+    changed |= {"freeze": 0, "layer_decay": 1.0}  # they spare what the pretraining has learned
     if options.epochs is not None:
         changed |= {"epochs": options.epochs, "steps": None, "max_steps": None, "val_every": None}
         times = options.epochs / optim.epochs if optim.epochs else PASSES_PER_TRAINING_PASS
