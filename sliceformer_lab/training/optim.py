@@ -222,6 +222,11 @@ class OptimOptions:
         """The number of optimizer steps after which a run ends; None if it ends after `epochs`."""
         return min((steps for steps in (self.steps, self.max_steps) if steps is not None), default=None)
 
+    def num_steps(self, steps_per_epoch: int) -> int:
+        """The number of optimizer steps of a run whose epochs have so many; one epoch if `epochs` is not known yet."""
+        steps = self.steps or (self.epochs or 1) * steps_per_epoch
+        return min(steps, self.last_step or steps)
+
     def _rescale(self, length: int) -> OptimOptions:
         """The recipe for a run of `length` steps, with a warm-up of at most a tenth of them."""
         warmup = round(2 / (1 - self.betas[1])) if self.warmup_steps == "untuned" else self.warmup_steps

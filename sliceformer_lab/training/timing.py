@@ -17,7 +17,7 @@ from sliceformer_lab.measures.call_cost import in_turns, quartiles
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.choices import device_of, with_choices
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
-from sliceformer_lab.training.pretraining.pretrain import times_as_long
+from sliceformer_lab.training.pretraining.pretrain import num_pretraining_steps
 
 ROUNDS, STEPS, BATCHES = 5, 20, 20  # rounds of so many steps, on so many different batches
 MAX_ROUND_S = 2.0  # of one model; slower steps are measured in shorter rounds
@@ -54,9 +54,7 @@ class TimedTraining:
             kept = [batch.to(device) for batch in itertools.islice(data.train_dataloader(), cached)]
             self._batches = itertools.cycle(kept)
         self.steps_per_epoch = _steps_per_epoch(self.plan, data, self.task)
-        optim = self.task.optim
-        steps = optim.steps or (optim.epochs or 1) * self.steps_per_epoch
-        self.num_steps = min(steps, optim.last_step or steps)  # of the planned run
+        self.num_steps = self.task.optim.num_steps(self.steps_per_epoch)  # of the planned run
 
     def step(self) -> None:
         """Train for one step."""
@@ -97,7 +95,8 @@ def measured_cost(config: Mapping[str, Any], limit: float) -> tuple[float, int]:
     counted = times[WARMUP:] if len(times) > WARMUP + 1 else times
     each = (counted[-1] - counted[0]) / (len(counted) - 1)
     parameters = sum(parameter.numel() for parameter in training.task.parameters())
-    return each * training.num_steps * times_as_long(training.plan), parameters * FLOATS * BYTES
+    steps = training.num_steps + num_pretraining_steps(training.plan, training.steps_per_epoch)
+    return each * steps, parameters * FLOATS * BYTES
 
 
 def time_in_turns(trainings: Mapping[str, TimedTraining]) -> dict[str, StepTime]:

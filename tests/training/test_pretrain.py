@@ -21,7 +21,7 @@ from sliceformer_lab.errors import ConfigError, Interrupted, RunFolderError
 from sliceformer_lab.runs.folder import load_weights, read_checkpoint, read_metrics
 from sliceformer_lab.training import build, fitting
 from sliceformer_lab.training.context import RunContext
-from sliceformer_lab.training.pretraining.pretrain import check_maskable, pretraining_plan, times_as_long
+from sliceformer_lab.training.pretraining.pretrain import check_maskable, num_pretraining_steps, pretraining_plan
 from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
 from sliceformer_lab.training.pretraining.pretrained_weights import Pretrained
 
@@ -226,21 +226,22 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "expected", "times"),
+    ("overrides", "expected", "steps"),
     [
-        ((), {"epochs": 6}, 4.0),
-        (("pretrain.epochs=5", "pretrain.lr=0.01"), {"epochs": 5, "lr": 0.01}, 3.5),
-        (("optim.epochs=null", "optim.steps=40", "optim.val_every=10"), {"steps": 120, "val_every": 10}, 4.0),
-        (("optim.max_steps=7",), {"epochs": 6, "max_steps": 21}, 4.0),
-        (("optim.max_steps=7", "pretrain.epochs=4"), {"epochs": 4, "max_steps": None}, 3.0),
-        (("pretrain=none",), {}, 1.0),
+        ((), {"epochs": 6}, 60),
+        (("pretrain.epochs=5", "pretrain.lr=0.01"), {"epochs": 5, "lr": 0.01}, 50),
+        (("optim.epochs=null", "optim.steps=40", "optim.val_every=10"), {"steps": 120, "val_every": 10}, 120),
+        (("optim.epochs=null", "optim.steps=40", "pretrain.epochs=5"), {"epochs": 5, "steps": None}, 50),
+        (("optim.max_steps=7",), {"epochs": 6, "max_steps": 21}, 21),
+        (("optim.max_steps=7", "pretrain.epochs=4"), {"epochs": 4, "max_steps": None}, 40),
+        (("pretrain=none",), {}, 0),
     ],
 )
 def test_pretraining_has_three_times_the_passes_unless_it_is_told_otherwise(
-    overrides: tuple[str, ...], expected: dict[str, Any], times: float
+    overrides: tuple[str, ...], expected: dict[str, Any], steps: int
 ) -> None:
     plan = check_config(small_config("pretrain=masked", *overrides))
-    assert times_as_long(plan) == times
+    assert num_pretraining_steps(plan, 10) == steps
     if expected:
         own = pretraining_plan(plan, plan.pretrain.build())
         assert {name: own.model.optim.option(name) for name in expected} == expected

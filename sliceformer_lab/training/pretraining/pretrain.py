@@ -69,15 +69,12 @@ def pretrain(
     return found
 
 
-def times_as_long(plan: RunPlan) -> float:
-    """The steps of pretraining and training together, for each step of the training."""
-    if plan.pretrain is None:
-        return 1.0
-    options: PretrainOptions = plan.pretrain.build()
-    if options.path is not None:
-        return 1.0
-    optim: OptimOptions = plan.model.optim.build()
-    return 1.0 + (options.epochs / optim.epochs if options.epochs and optim.epochs else PASSES_PER_TRAINING_PASS)
+def num_pretraining_steps(plan: RunPlan, steps_per_epoch: int) -> int:
+    """The optimizer steps of the pretraining of a run; 0 if it has none of its own."""
+    if plan.pretrain is None or plan.pretrain.option("path") is not None:
+        return 0
+    optim: OptimOptions = pretraining_plan(plan, plan.pretrain.build()).model.optim.build()
+    return optim.num_steps(steps_per_epoch)
 
 
 def check_maskable(plan: RunPlan) -> None:
