@@ -30,19 +30,34 @@ def with_choices(plan: RunPlan, data: DataModule) -> tuple[RunPlan, list[Choice]
     choices = data.choices()
     optim: OptimOptions = plan.model.optim.build()
     if optim.epochs is None and optim.steps is None:
-        choices.append(_choose_epochs(optim, data, num_processes(plan.trainer)))
+        choices.append(_choose_epochs(plan, optim, data))
     if plan.trainer.precision == "auto":
         choices.append(_choose_precision(plan, data))
     return plan.with_options({choice.option: choice.value for choice in choices}) if choices else plan, choices
 
 
-def _choose_epochs(optim: OptimOptions, data: DataModule, processes: int) -> Choice:
+def count_steps(plan: RunPlan, optim: OptimOptions, data: DataModule) -> int:
+    """The optimizer steps of a pass over the training data, or of the part that limit_train_batches leaves of it.
+
+    Prepares the data.
+    """
     data.setup()
-    examples, per_step = len(data.splits["train"]), data.train_batch_size * optim.accumulate * processes
-    steps_per_epoch = examples // per_step  # with optim.accumulate an epoch has whole steps only
-    if optim.accumulate == 1:
-        steps_per_epoch = -(-(examples // processes) // data.train_batch_size)
-    factor = data.step_factor
+    examples, processes, limit = (
+        len(data.splits["train"]),
+        num_processes(plan.trainer),
+        plan.trainer.limit_train_batches,
+    )
+    batches = -(-(examples // processes) // data.train_batch_size)  # of each process
+    if optim.accumulate > 1:  # then a pass has whole steps only
+        batches = examples // (data.train_batch_size * optim.accumulate * processes) * optim.accumulate
+    if (limit := plan.trainer.limit_train_batches) is not None:
+        batches = min(batches, limit) if isinstance(limit, int) else int(batches * limit)
+    return -(-batches // optim.accumulate)
+
+
+def _choose_epochs(plan: RunPlan, optim: OptimOptions, data: DataModule) -> Choice:
+    steps_per_epoch, factor = count_steps(plan, optim, data), data.step_factor
+    per_step = data.train_batch_size * optim.accumulate * num_processes(plan.trainer)
     epochs = optim.epochs_for(steps_per_epoch, factor)
     steps = f"{epochs * steps_per_epoch:,} steps of {per_step} examples; optim.target_steps={optim.target_steps}"
     steps += f", {factor} times as many for short texts" if factor > 1 else ""

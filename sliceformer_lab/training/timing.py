@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,10 +11,10 @@ from typing import Any
 import torch
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.checked import RunPlan, check_config
+from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.measures.call_cost import in_turns, quartiles
 from sliceformer_lab.training.build import build_data, build_task
-from sliceformer_lab.training.choices import device_of, with_choices
+from sliceformer_lab.training.choices import count_steps, device_of, with_choices
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.pretraining.pretrain import num_pretraining_steps
 
@@ -53,7 +52,7 @@ class TimedTraining:
         if cached is not None:
             kept = [batch.to(device) for batch in itertools.islice(data.train_dataloader(), cached)]
             self._batches = itertools.cycle(kept)
-        self.steps_per_epoch = _steps_per_epoch(self.plan, data, self.task)
+        self.steps_per_epoch = count_steps(self.plan, self.task.optim, data)
         self.num_steps = self.task.optim.num_steps(self.steps_per_epoch)  # of the planned run
 
     def step(self) -> None:
@@ -114,10 +113,3 @@ def time_in_turns(trainings: Mapping[str, TimedTraining]) -> dict[str, StepTime]
 def _load_endlessly(data: DataModule) -> Iterator[Batch]:
     while True:
         yield from data.train_dataloader()
-
-
-def _steps_per_epoch(plan: RunPlan, data: DataModule, task: TaskModule) -> int:
-    batches, limit = len(data.train_dataloader()), plan.trainer.limit_train_batches
-    if limit is not None:
-        batches = min(batches, limit) if isinstance(limit, int) else int(batches * limit)
-    return max(1, math.ceil(batches / task.optim.accumulate))

@@ -75,11 +75,19 @@ def test_choices_say_their_reasons_and_leave_set_options_alone() -> None:
     assert choices_of(*AUTO, "data.batch_size=8", "optim.epochs=3")[1] == []
 
 
-@pytest.mark.parametrize("words", ["trainer.devices=2", "trainer.devices=[0,1]", "+trainer.num_nodes=2"])
-def test_a_step_of_several_processes_has_the_examples_of_all(words: str) -> None:
+@pytest.mark.parametrize(
+    ("words", "epochs", "reason"),
+    [
+        ("trainer.devices=2", 9, "63 steps of 32 examples"),  # two batches of 16, 7 steps
+        ("trainer.devices=[0,1]", 9, "63 steps of 32 examples"),
+        ("+trainer.num_nodes=2", 9, "63 steps of 32 examples"),
+        ("trainer.limit_train_batches=4", 15, "60 steps of 16 examples"),
+        ("trainer.limit_train_batches=0.5", 10, "60 steps of 16 examples"),  # 6 of 13 batches
+    ],
+)
+def test_epochs_are_chosen_by_the_steps_that_they_will_have(words: str, epochs: int, reason: str) -> None:
     chosen, choices = choices_of(*AUTO, "data.limit_train=200", "optim.target_steps=60", words)
-    assert "steps of 32 examples" in choices[1].reason  # two batches of 16
-    assert chosen.model.optim.build().epochs == 9  # of 7 steps
+    assert reason in choices[1].reason and chosen.model.optim.build().epochs == epochs
 
 
 @pytest.mark.parametrize(

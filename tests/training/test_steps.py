@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from itertools import chain, pairwise
+from itertools import chain, count, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from sliceformer_lab.data import loader
 from sliceformer_lab.data.loader import LoaderPosition, PassSampler, Split, evaluation_batch_size
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.folder import read_checkpoint
+from sliceformer_lab.training import timing
 from sliceformer_lab.training.saved.saved_run import load_run
 
 STEPS = ("optim.epochs=null", "optim.steps=22", "data.batch_size=16", "trainer.log_every_n_steps=1")  # 128 examples
@@ -100,6 +102,20 @@ def test_accumulated_batches_make_the_step_of_one_batch(length: tuple[str, ...],
     else:
         run(small_config(*common, "data.batch_size=32"), whole)
         torch.testing.assert_close(weights(pieces), weights(whole), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "per_pass"), [(("trainer.limit_train_batches=0.5", "optim.accumulate=2"), 2), (("optim.max_steps=5",), 8)]
+)
+def test_the_estimate_of_a_run_counts_the_steps_that_it_makes(
+    words: tuple[str, ...], per_pass: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("data.limit_train=120", "data.batch_size=16", *words)
+    run(small_config(*words), tmp_path)
+    seconds = count()
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))  # a second for each step
+    pretrained = small_config("pretrain=masked", "pretrain.epochs=1", *words)
+    assert timing.measured_cost(pretrained, limit=10)[0] == read_summary(tmp_path)["steps"]["trained"] + per_pass
 
 
 Rows = list[list[int]]  # examples of each stretch or pass
