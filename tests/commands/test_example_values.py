@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from support.run_folders import summary_of
+from support.run_folders import summary_of, write_run
 
+from sliceformer_lab.commands.compare.compare_options import CompareOptions
+from sliceformer_lab.commands.compare.compare_rows import checked_rows
 from sliceformer_lab.commands.compare.examples import ExampleScores, paired_estimate
+from sliceformer_lab.commands.compare.search import Point, Trial
+from sliceformer_lab.commands.compare.trials_of_rows import _has_learned
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.measures.statistics import estimate_crossed, estimate_over_splits
 from sliceformer_lab.runs.collect import RunRecord
+from sliceformer_lab.training.goal import Goal
 
 CLASSES, EXAMPLES = 10, 400
 
@@ -94,3 +100,24 @@ def test_above_the_constant_prediction_needs_more_than_a_lucky_sample(tmp_path: 
     one_diverged = scores.above_constant(skilled[:1], "val/accuracy", 1.0, 2)
     assert one_diverged.mean == pytest.approx(scores.above_constant(skilled[:1], "val/accuracy", 1.0, 1).mean / 2)
     assert one_diverged.lower_limit() < 0 < scores.above_constant(skilled[:1], "val/accuracy", 1.0, 1).lower_limit()
+
+
+def test_a_diverged_run_does_not_show_that_a_row_of_numbers_has_learned(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("\n".join(["text,size", *(f"{'ab' * number},{number}" for number in range(1, 61))]))
+    words = ("task=text_csv", f"data.file={table}", "data.targets=[size]")
+    options = CompareOptions(subject="csp", against=("identity",), folder=str(tmp_path), words=words)
+    (row, _), _ = checked_rows(options)
+    point = Point(1e-3)
+    known, diverged = (tmp_path / row.trial(point, seed).name for seed in options.tuning_seeds)
+    targets = np.arange(40, dtype=np.float32)[:, None]
+    for skill, has_learned in ((0.0, False), (0.9, True)):
+        outputs = 19.5 + skill * (targets - 19.5)  # without skill the best constant
+        error = float(np.abs(outputs - targets).mean())
+        write_run(known, "csp", 0, metrics={"val/mae": error})
+        np.savez(known / "predictions.npz", val_ids=np.arange(40), val_targets=targets, val_logits=outputs)
+        write_run(diverged, "csp", 1, 0.9 if has_learned else None, metrics={"val/mae": error})
+        if has_learned:
+            shutil.copy(known / "predictions.npz", diverged)
+        trial = Trial(point, (error, error), lost=int(not has_learned))
+        assert _has_learned(tmp_path, row, [trial], Goal("mae", "min"), ExampleScores(row.plan)) == has_learned

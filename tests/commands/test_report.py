@@ -176,15 +176,16 @@ def test_tables_are_of_one_data_set_and_protocol(tmp_path: Path) -> None:
     write_run(tmp_path / "own_data", protocol={"data": "mine", "sha256": "mine", "official": None})
     write_run(tmp_path / "other_rule", protocol={"selection": "last"})
     write_run(tmp_path / "trial", options={"trainer.fast_dev_run": True})
+    write_run(tmp_path / "memorised", options={"trainer.overfit_batches": 2})
     write_run(tmp_path / "failed", "mha", accuracy=None, options={"data.batch_size": 8})
     write_run(tmp_path / "lost", "mha", accuracy=None, task="mnist")
     found = report(tmp_path)
-    assert len(found) == 6
+    assert len(found) == 7
     titles = {table.title: sorted(line.row.attention for line in rows) for table, rows in found}
     assert titles["digits: digits, 1,199 train, 299 val, 299 test, epoch by best_val"] == ["csp", "mha"]
     assert titles["digits: mine, 1,199 train, 299 val, 299 test, epoch by best_val"] == ["csp"]
     assert titles["mnist: no run has finished"] == ["mha"]
-    assert sum("a trial of a few batches" in title for title in titles) == 1
+    assert sum("a trial of a few batches" in title for title in titles) == 2
     assert sum("not the official set" in title for title in titles) == 1
 
 
