@@ -17,6 +17,7 @@ from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.choices import count_steps, device_of, with_choices
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.pretraining.pretrain import num_pretraining_steps
+from sliceformer_lab.training.trainer import autocast
 
 ROUNDS, STEPS, BATCHES = 5, 20, 20  # rounds of so many steps, on so many different batches
 MAX_ROUND_S = 2.0  # of one model; slower steps are measured in shorter rounds
@@ -61,7 +62,7 @@ class TimedTraining:
         optimizer.zero_grad()
         for _ in range(task.optim.accumulate):
             batch = next(self._batches).to(self.device)
-            with torch.autocast(self.device, torch.bfloat16, enabled=self.plan.trainer.precision == "bf16-mixed"):
+            with autocast(self.device, self.plan.trainer.precision):
                 loss = task.loss(task(batch), batch.target)
             torch.autograd.backward(loss)
         if task.optim.clip_norm is not None:

@@ -14,6 +14,7 @@ from sliceformer_lab.training.processes.sharding import Sharded
 
 Precision = Literal["32-true", "bf16-mixed", "16-mixed"]  # Lightning casts batches for its others, which ours refuse
 PrecisionOption = Literal["32-true", "bf16-mixed", "16-mixed", "auto"]
+AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,12 @@ class Trainer(pl.Trainer):
             **fixed,
         )
         self.compiles = compile
+
+
+def autocast(device: str, precision: str | int | None) -> torch.autocast:
+    """The context in which a model of a run with this precision computes, where Lightning does not call it."""
+    half = AUTOCAST.get(str(precision))
+    return torch.autocast(device, half, enabled=half is not None)
 
 
 class CompiledForward:

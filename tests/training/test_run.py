@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,11 @@ from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.tasks.image import ImageClassification
 from sliceformer_lab.tasks.target_task import TargetTask
 from sliceformer_lab.training.build import build_task
+from sliceformer_lab.training.results import scoring
 from sliceformer_lab.training.results.scoring import protocol
 from sliceformer_lab.training.results.summary import chance_warning, print_summary
 from sliceformer_lab.training.saved.saved_run import load_run
+from sliceformer_lab.training.timing import TimedTraining
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +85,24 @@ def test_summary_records_configuration_and_results(finished: Path) -> None:
     for name in ("samples_per_second", "peak_memory_gb", "wall_seconds"):
         assert summary[name] > 0
     assert summary["versions"]["torch"] == torch.__version__.partition("+")[0] and "published" in summary
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "16-mixed"])
+def test_times_are_of_the_precision_of_the_run(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = small_config(f"trainer.precision={precision}", "data.limit_train=40")
+    training, computed = TimedTraining(config, "cpu"), []
+
+    def time_calls(calls: Mapping[int, Callable[[], Tensor]], rounds: int, *_: object) -> dict[int, list[float]]:
+        computed.extend(call().dtype for call in calls.values())
+        return dict.fromkeys(calls, [0.004, 0.001, 0.002][:rounds])
+
+    monkeypatch.setattr(scoring, "in_turns", time_calls)
+    speed = scoring.prediction_speed(training.plan, training.task, prepared(build_data(training.plan)))
+    assert speed == {"latency_ms": 2.0, "inputs_per_second": 32 / 0.004, "batch": 32}
+    training.task.head.register_forward_hook(lambda *call: computed.append(call[2].dtype))
+    training.step()
+    wanted = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}[precision]
+    assert computed == 3 * [wanted]
 
 
 def test_scored_epoch_is_the_best_of_the_history(finished: Path) -> None:

@@ -27,6 +27,7 @@ from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.processes.sharding import is_sharded
 from sliceformer_lab.training.results.advice import warnings_of
 from sliceformer_lab.training.results.predicted import PredictedSplits
+from sliceformer_lab.training.trainer import autocast
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -182,7 +183,7 @@ def prediction_speed(plan: RunPlan, task: TaskModule, data: DataModule) -> dict[
     before = task.device  # Lightning moves it to the CPU at its end
     task.to(device)
     one, many = task.eval().example().to(device), split.batch(list(range(size))).to(device)
-    with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=plan.trainer.precision == "bf16-mixed"):
+    with torch.no_grad(), autocast(device.type, plan.trainer.precision):
         alone = in_turns({1: lambda: task(one)}, 3, 1, device.type)[1]
         (together,) = in_turns({size: lambda: task(many)}, 1, 1, device.type)[size]
     task.to(before)
