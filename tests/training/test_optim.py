@@ -45,9 +45,10 @@ def rates(count: int = STEPS, **options: Any) -> list[float]:
         ("inverse_sqrt", lambda t: math.sqrt(10 / (t + 11))),
     ],
 )
-def test_schedule_follows_its_formula_after_a_linear_warmup(schedule: str, formula: Any) -> None:
-    seen = rates(schedule=schedule, warmup_steps=10, min_lr=0.05)
-    assert seen[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
+@pytest.mark.parametrize("lowest", [{"min_lr": 0.05, "min_lr_share": 0.02}, {"min_lr": 0.01, "min_lr_share": 0.1}])
+def test_schedule_follows_its_formula_after_a_warmup(schedule: str, formula: Any, lowest: dict[str, float]) -> None:
+    seen = rates(schedule=schedule, warmup_steps=10, warmup_lr=0.1, warmup_power=2.0, **lowest)
+    assert seen[:10] == pytest.approx([0.2 + 0.8 * ((step + 1) / 10) ** 2 for step in range(10)])
     assert seen[10:] == pytest.approx([formula(t) for t in range(50)])
 
 
