@@ -42,11 +42,7 @@ def count_steps(plan: RunPlan, optim: OptimOptions, data: DataModule) -> int:
     Prepares the data.
     """
     data.setup()
-    examples, processes, limit = (
-        len(data.splits["train"]),
-        num_processes(plan.trainer),
-        plan.trainer.limit_train_batches,
-    )
+    examples, processes = len(data.splits["train"]), num_processes(plan.trainer)
     batches = -(-(examples // processes) // data.train_batch_size)  # of each process
     if optim.accumulate > 1:  # then a pass has whole steps only
         batches = examples // (data.train_batch_size * optim.accumulate * processes) * optim.accumulate
