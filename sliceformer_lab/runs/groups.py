@@ -15,7 +15,7 @@ from sliceformer_lab.config.compose import option_names, preset_job
 from sliceformer_lab.errors import ConfigError, LabError
 from sliceformer_lab.runs.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit, moment
 from sliceformer_lab.runs.papers import FULL_SCALE, TRIAL_OPTIONS
-from sliceformer_lab.runs.score_options import COMPUTING_OPTIONS, LOADING_OPTIONS, describe_limits, flat_options
+from sliceformer_lab.runs.score_options import COMPUTING_OPTIONS, LIMITS, LOADING_OPTIONS, describe_limits, flat_options
 from sliceformer_lab.runs.sources import Sources, digests_of
 
 # options in which the runs of one row may differ
@@ -24,7 +24,6 @@ SAME_DATA = ("data", "official", "sha256", "score_test")
 SAME_LIMITS = ("limit_train", "limit_val", "limit_train_batches", "limit_val_batches")
 SIZES = ("num_train", "num_val", "num_test")
 SPLIT_SEED = "data.split_seed"
-LIMITS = ("data.limit_train", "data.limit_eval")
 SHARES = ("data.val_fraction", "data.test_fraction", *LIMITS)
 READ_FOLDERS = ("encoder.init_file", "data.tokenizer_folder")  # of weights and a tokenizer; their content counts
 ABSENT = "absent"  # the value of an option that a run does not have

@@ -13,7 +13,7 @@ from typing import Any
 from filelock import FileLock
 
 from sliceformer_lab.runs.commit import git_commit
-from sliceformer_lab.runs.score_options import score_options
+from sliceformer_lab.runs.score_options import LIMITS, score_options
 
 LEDGER_FILE = "test_ledger.jsonl"  # in paths.data
 
@@ -35,9 +35,15 @@ class Evaluation:
 
 
 def changed_options(seen: Mapping[str, Any], config: Mapping[str, Any], free: Sequence[str]) -> list[str]:
-    """The options that differ from those of an earlier evaluation. `free` ones, and null ones, are left to the run."""
+    """The options that differ from those of an earlier evaluation, apart from `free` ones and what a run chooses."""
     now = score_options(config)
-    return [key for key, value in now.items() if value is not None and key not in free and seen.get(key) != value]
+    changed = (key for key in dict.fromkeys([*now, *seen]) if seen.get(key) != now.get(key))
+    return [key for key in changed if key not in free and not (now.get(key) is None and _is_chosen_by_run(key))]
+
+
+def _is_chosen_by_run(key: str) -> bool:
+    """Whether a run may give this option a value where its configuration has null."""
+    return key == "optim.epochs" or (key.startswith("data.") and key not in LIMITS)
 
 
 def read_ledger(folder: Path) -> list[Evaluation]:

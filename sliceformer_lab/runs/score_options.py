@@ -12,6 +12,7 @@ LOADING_OPTIONS = (
     *("data.root", "data.file", "data.val_file", "data.test_file", "data.name", "data.download", "data.verify"),
     *("data.num_workers", "data.processes", "data.eval_batch_size"),
 )
+LIMITS = ("data.limit_train", "data.limit_eval")  # null: all examples
 # where and how fast the trainer computes
 COMPUTING_OPTIONS = (
     *("trainer.accelerator", "trainer.strategy", "trainer.deterministic", "trainer.benchmark"),

@@ -19,7 +19,8 @@ CHANGES: dict[tuple[str, ...], list[str]] = {  # words -> the options that count
     ("seed=7", "optim.lr=1"): [],
     ("encoder.depth=3", "task.pool=max"): ["encoder.depth", "task.pool"],
     ("callbacks=default",): [],
-    ("data.limit_train=null",): [],  # null is left to the run
+    ("data.batch_size=null", "optim.epochs=null"): [],  # null is left to the run
+    ("data.limit_train=null",): ["data.limit_train"],  # all examples
     ("callbacks=ema",): ["callbacks.early_stop.patience_share", "callbacks.ema.decay", "callbacks.ema.every"],
 }
 
@@ -36,6 +37,8 @@ def test_training_and_scoring_again_count_and_a_run_without_a_test_score_does_no
     )
     for more, expected in CHANGES.items():
         assert changed_options(one.options, job_config([*words, *more]), ["optim.lr"]) == expected
+    seen = one.options | {"optim.clip_norm": 1.0, "callbacks.ema.decay": 0.9}  # which is null now, and gone
+    assert changed_options(seen, job_config(words), []) == ["optim.clip_norm", "callbacks.ema.decay"]
     assert main(["mode=eval", f"resume={one.run}", f"paths.data={tmp_path / 'data'}"]) == 0
     assert [each.run for each in read_ledger(tmp_path / "data")] == [one.run, one.run]
 
