@@ -387,12 +387,16 @@ def test_costs_are_relative_to_the_reference_and_marked_outside_five_percent(tmp
     write_run(tmp_path / "deep", "csp", options={"encoder.depth": 9}, parameters=300_000)
     write_run(tmp_path / "csp", parameters=95_000, samples_per_second=2000.0)
     write_run(tmp_path / "samsa", "samsa", parameters=94_000, machine={"processor": "other"})
+    write_run(tmp_path / "lost", "mha", accuracy=None, options={"encoder.depth": 7}, parameters=1)
+    write_run(tmp_path / "middle", "csp", options={"encoder.depth": 7})
     found = by_label(tmp_path)
     assert (found["csp"].parameters.ratio, found["csp"].parameters.is_other) == (0.95, False)
     assert (found["csp"].speed.ratio, found["csp"].speed.is_other) == (2.0, True)
     assert (found["samsa"].parameters.is_other, found["samsa"].speed.ratio) == (True, None)
     assert found["mha"].parameters.ratio == 1.0
     assert found["csp encoder.depth=9"].parameters.ratio == 1.5, "to the mha that is most like it"
+    middle = found["csp encoder.depth=7"]
+    assert middle.test and (middle.test.against, middle.parameters.ratio) == ("mha", 1.0), "and has a result"
     assert "95,000 (0.95 ×) |" in text(tmp_path) and "94,000 (0.94 × *) |" in text(tmp_path)
 
 
@@ -560,13 +564,16 @@ def test_references_are_rows_without_runs_best_first(tmp_path: Path) -> None:
     assert "| reference: " not in text(tmp_path)
 
 
-def test_a_reference_has_the_mean_over_splits_however_many_runs_a_split_has(tmp_path: Path) -> None:
-    for seed, (split, score) in enumerate([(0, 0.9), (0, 0.9), (1, 0.5)]):
-        rows = [{"name": "forest", "metrics": {"test/accuracy": score}}]
+def test_a_reference_has_the_mean_over_all_splits_however_many_runs_a_split_has(tmp_path: Path) -> None:
+    late = {"name": "k-NN", "skipped": "it takes too long"}
+    in_time = {"name": "k-NN", "metrics": {"test/accuracy": 0.99}}
+    for seed, (split, score, other) in enumerate([(0, 0.9, late), (0, 0.9, in_time), (1, 0.5, late)]):
+        rows = [{"name": "forest", "metrics": {"test/accuracy": score}}, other]
         options = {"data.split_seed": split}
         write_run(tmp_path / f"{seed}", seed=seed, options=options, split_seed=split, references=rows)
     ((table, _),) = report(tmp_path)
-    assert [one.value for one in references_in(table)] == [pytest.approx(0.7)]
+    assert [(one.name, one.value) for one in references_in(table)] == [("forest", pytest.approx(0.7))]
+    assert "| reference: k-NN |  | not scored: it takes too long |" in text(tmp_path)
 
 
 def test_the_csv_has_the_numbers_unrounded_and_latex_and_markdown_are_escaped(tmp_path: Path) -> None:

@@ -21,14 +21,16 @@ class ReferenceRow:
 
 
 def skipped_of(runs: Iterable[RunRecord]) -> dict[str, str]:
-    """The name of each reference that no run could score, and the reason that the last run gives."""
-    rows = [row for run in runs for row in run.summary.references]
-    scored = {row.name for row in rows if row.metrics}
-    return {row.name: row.skipped for row in rows if row.skipped and row.name not in scored}
+    """The name of each reference that no run on some split could score, and the reason that the last run gives."""
+    rows = [(run.unit[1], row) for run in runs for row in run.summary.references]
+    scored = {(split, row.name) for split, row in rows if row.metrics}
+    return {row.name: row.skipped for split, row in rows if row.skipped and (split, row.name) not in scored}
 
 
 def references_of(runs: Iterable[RunRecord], metric: str) -> list[ReferenceRow]:
-    """The references that the runs recorded with a value of the metric, best first."""
+    """The references that the runs recorded with a value of the metric and skipped on no split, best first."""
+    runs = list(runs)
+    skipped = skipped_of(runs)
     values: dict[str, dict[object, float]] = defaultdict(dict)  # by name and split, however many runs a split has
     seconds: dict[str, float] = {}
     for split, row in ((run.unit[1], row) for run in runs for row in run.summary.references):
@@ -36,5 +38,9 @@ def references_of(runs: Iterable[RunRecord], metric: str) -> list[ReferenceRow]:
             values[row.name][split] = value
             if row.seconds is not None:
                 seconds[row.name] = row.seconds
-    found = [ReferenceRow(name, fmean(known.values()), seconds.get(name)) for name, known in values.items()]
+    found = [
+        ReferenceRow(name, fmean(known.values()), seconds.get(name))
+        for name, known in values.items()
+        if name not in skipped
+    ]
     return sorted(found, key=lambda one: one.value, reverse=not less_is_better(metric))
