@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import random
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -211,10 +213,16 @@ def test_long_samples_are_measured_on_a_fixed_subset_and_the_note_says_so(
     assert record.note in caplog.text
 
 
-def test_scalars_reach_the_logger_and_a_picture_the_folder(trained: tuple[Path, Model]) -> None:
+def test_means_over_layers_reach_the_logger_and_a_picture_the_folder(trained: tuple[Path, Model]) -> None:
     folder, _ = trained
-    table = next(folder.glob("csv/version_0/metrics.csv")).read_text()
-    assert "spectrum/output_stable_rank_mean" in table.splitlines()[0]
+    logged = pd.read_csv(next(folder.glob("csv/version_0/metrics.csv")))
+    record = ProbeRecord.load(folder / "spectrum.npz")
+    for place, form, name in product(
+        ("output", "stream"), ("raw", "mean_removed"), ("stable_rank", "residual", "cosine")
+    ):
+        column = logged[f"spectrum/{place}_{name}{'_centred' * (form == 'mean_removed')}_mean"].dropna()
+        expected = record.mean[name][:, :, PLACES.index(place), FORMS.index(form)].mean(axis=1)
+        np.testing.assert_allclose(column, expected, rtol=1e-6)
     with Image.open(folder / "spectrum.png") as picture:
         assert min(picture.size) > 500
     assert not list(folder.glob("*.unfinished"))
