@@ -142,9 +142,9 @@ def test_a_family_without_differences_is_called_wrongly_in_at_most_one_of_twenty
 def test_all_rows_try_the_same_points_and_grow_at_the_edge_of_any_row() -> None:
     points = first_points(RATES, [2e-3, 2e-3, 1e-3], 0, "lr")
     assert [point.rate for point in points.points] == [*RATES, 2e-3]  # the recipe's own rates are candidates
-    inside, high = Trial(Point(3e-3), (0.3,)), Trial(Point(1e-2), (0.3,))
+    low, inside, high = (Trial(Point(rate), (0.3,)) for rate in RATES)
     assert sides_to_grow(points, [inside, inside, None]) == []
-    assert sides_to_grow(points, [inside, high]) == ["high"]
+    assert sides_to_grow(points, [inside, high]) == ["high"] and sides_to_grow(points, [high, low]) == ["low", "high"]
     grown = points.extended_beyond(["low", "high"])
     assert sorted(point.rate for point in grown.points) == pytest.approx(
         [1e-4, 3.33333e-4, 1e-3, 2e-3, 3e-3, 1e-2, 3e-2, 1e-1]
@@ -180,7 +180,7 @@ def test_the_rounding_of_float32_decides_no_tie() -> None:
 
 
 def test_rates_that_two_seeds_disagree_on_get_another_seed_and_that_decides() -> None:
-    agreed = [Trial(Point(1e-3), (0.7, 0.8)), Trial(Point(3e-3), (0.9, 0.85))]
+    agreed = [Trial(Point(1e-3), (0.9, 0.8)), Trial(Point(3e-3), (0.9, 0.85))]  # a tie is no disagreement
     assert contested_points(agreed, 1.0, 1e-3) == []
     split = [Trial(Point(1e-3), (0.7, 0.88)), Trial(Point(3e-3), (0.9, 0.85)), Trial(Point(1e-2), (0.5, 0.5))]
     assert contested_points(split, 1.0, 1e-3) == [Point(3e-3), Point(1e-3)]
