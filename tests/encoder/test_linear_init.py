@@ -1,4 +1,4 @@
-"""Initial weights of linear layers as published codes have them."""
+"""Initial weights of linear layers and of tables as published codes have them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from sliceformer_lab.config.compose import compose_job, compose_root
 from sliceformer_lab.encoder.factory import Encoder
+from sliceformer_lab.encoder.graphormer import GraphBias, GraphEmbedding
 
 DIM, MLP = 64, 192
 
@@ -85,6 +86,20 @@ def test_linear_layers_of_graphormer_start_small_and_without_biases() -> None:
             assert not weight.any(), name
         else:
             assert weight.detach().std() == pytest.approx(0.02 / 2**0.5, rel=0.1), name
+
+
+@pytest.mark.parametrize("zero_padding", [True, False])
+def test_tables_of_graphormer_start_small_and_their_row_of_padding_is_zero_unless_as_published(
+    zero_padding: bool,
+) -> None:
+    torch.manual_seed(0)
+    tokens, bias = GraphEmbedding(9, 64, zero_padding=zero_padding), GraphBias(64, 3, zero_padding=zero_padding)
+    tables = [module for part in (tokens, bias) for module in part.modules() if isinstance(module, nn.Embedding)]
+    assert len(tables) == 5
+    for table in tables:
+        assert table.padding_idx == 0 and bool(table.weight[0].any()) != zero_padding
+    for weight in (*(table.weight[1:] for table in tables), tokens.graph_token, bias.hop, bias.virtual):
+        assert weight.std().item() == pytest.approx(0.02, rel=0.3)
 
 
 def test_pcqm4m_is_trained_as_published() -> None:

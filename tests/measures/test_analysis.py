@@ -102,6 +102,10 @@ def test_a_singular_value_that_few_samples_have_has_no_mean() -> None:
     assert np.isfinite(mean[0, 0, 0]).tolist() == [True] * 4 + [False] * 2 == np.isfinite(std[0, 0, 0]).tolist()
     assert mean[0, 0, 0, 3] == pytest.approx(float(places[0]["spectrum"][[0, 2], 0, 3].mean()))
     assert over_samples([places], "cosine")[2][0, 0, 0] == 4
+    few = [measure_samples(x[:, :2], lengths.clamp(max=2))] * len(PLACES)  # of a layer with fewer tokens
+    both = over_samples([few, places], "spectrum")[0]
+    np.testing.assert_array_equal(both[1], mean[0])
+    assert np.isnan(both[0, ..., 2:]).all()
 
 
 def test_all_inducing_points_are_measured_however_few_tokens_a_sample_has() -> None:
