@@ -132,6 +132,10 @@ def test_of_two_runs_with_one_seed_the_latest_that_ended_well_counts(tmp_path: P
     assert "seed 0 was run again: a counts, b does not (another result, 0.7)" in line.notes
     assert "seed 0 was run again: a counts, c does not (failed)" in line.notes
     assert line.mean_with_failures is None
+    write_run(tmp_path / "e", seed=5, git_commit="feed1")
+    notes = by_label(tmp_path)["csp"].notes
+    assert [note[-7:] for note in notes if "different versions of the code" in note] == [", feed1"]
+    assert not any("different versions" in note for note in line.notes)
 
 
 def test_the_latest_of_two_runs_is_known_across_time_zones(tmp_path: Path) -> None:
