@@ -138,7 +138,7 @@ def limits_of(found: Comparison) -> list[str]:
         limits.append(f"not tuned: all rows have the learning rate {found.tuning.points.low:g}")
     for name in found.options.names:
         if count := max((len(one.lost.get(name, ())) for one in found.results if one.scores.get(name)), default=0):
-            limits.append(f"{count} runs of {name} diverged and count as chance")
+            limits.append(f"runs of {name} that diverged and count as chance: {count}")
     if found.times is not None and found.times.noise is not None:
         limits.append(f"times were measured on a noisy machine ({found.times.noise})")
     if is_public(found.task):
