@@ -105,8 +105,10 @@ def test_folders_of_splits_are_kept_and_a_missing_one_is_held_out_from_training(
 def test_values_other_than_numbers_and_palettes_are_read(tmp_path: Path) -> None:
     official_files.mask_folder(own := tmp_path / "unnamed")
     (own / "classes.txt").unlink()
-    paint(own, 0, lambda mask: np.where(mask == 1, 4, mask))
-    assert module(own).class_names() == ("0", "1", "2", "3", "4")  # up to the largest
+    paint(own, 0, lambda mask: np.pad(mask[1:, 1:], ((1, 0), (1, 0)), constant_values=4))
+    small = module(own, height=8, width=8)
+    assert not (split_of(small, "train").pixels[:, 3] == 5).any()  # no resized mask has it
+    assert small.class_names() == ("0", "1", "2", "3", "4")  # up to the largest
     official_files.mask_folder(tmp_path := tmp_path / "other")
     for i in range(30):
         paint(tmp_path, i, lambda mask: np.where(mask == 1, 255, 0))
@@ -123,6 +125,15 @@ def paint(root: Path, number: int, change: Callable[[np.ndarray], np.ndarray]) -
     """Change one mask."""
     file = root / "masks" / f"{number}.png"
     Image.fromarray(change(np.asarray(Image.open(file))).astype(np.uint8)).save(file)
+
+
+def without_a_name(root: Path) -> None:
+    """A class of one mask loses its name after the masks were prepared."""
+    paint(root, 3, lambda mask: np.where(mask == 1, 2, mask))
+    names = root / "classes.txt"
+    names.write_text("dark\nbright\nbrighter\n")
+    assert len(module(root).class_names()) == 3
+    names.write_text("dark\nbright\n")
 
 
 def cleared(root: Path) -> None:
@@ -145,6 +156,10 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "class without a name": (
         lambda root: paint(root, 3, lambda mask: mask + 4),
         r"masks/3.png holds the class 5, and classes.txt names 2 classes, 0 to 1; .*data.ignore=5",
+    ),
+    "class that lost its name": (
+        without_a_name,
+        r"masks/3.png holds the class 2, and classes.txt names 2 classes, 0 to 1; name it there",
     ),
     "one class": (cleared, r"hold the class 0 and ignored pixels \(data.ignore=255\) only; .*data.values=\[0,255\]"),
     "colours": (
@@ -177,6 +192,8 @@ def test_a_value_that_is_no_class_is_refused(tmp_path: Path) -> None:
     official_files.mask_folder(tmp_path)
     with pytest.raises(DataError, match=r"holds the value 1, which is neither in data.values=\[0, 2\] nor data.ignore"):
         module(tmp_path, values=(0, 2))
+    with pytest.raises(DataError, match=r"holds the class 255, one more than fit; set data.ignore=255 or data.values"):
+        module(tmp_path, ignore=None)
     for values, complaint in (((0, 300), "0 to 255"), ((0, 0), "twice")):
         with pytest.raises(ValueError, match=complaint):
             MaskFolder(root=str(tmp_path), cache=str(tmp_path), values=values)
