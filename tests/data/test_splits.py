@@ -42,7 +42,7 @@ def test_consecutive_split_seeds_are_the_folds_of_a_cross_validation(share: floa
     assert folds[0].tolist() != folds[num_folds].tolist()  # the next seeds are folds of another permutation
 
 
-@pytest.mark.parametrize("shares", [{"test": 0.2, "val": 0.1}, {"test": 0.0, "val": 0.2}])
+@pytest.mark.parametrize("shares", [{"test": 0.2, "val": 0.1}, {"test": 0.2, "val": 0.4}, {"test": 0.0, "val": 0.2}])
 def test_consecutive_split_seeds_hold_out_every_example_of_a_class_once(shares: dict[Stage, float]) -> None:
     stage: Stage = "test" if shares["test"] else "val"
     for first in (0, 5):
