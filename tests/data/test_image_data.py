@@ -59,9 +59,13 @@ def test_pickles_of_python_2_and_3_and_packed_files_hold_the_same_pictures(
     assert a["sha256"] == b["sha256"]
 
 
-def test_a_few_training_images_are_of_all_classes(tmp_path: Path) -> None:
-    few = cast(ImageSplit, ready("image_folder", tmp_path, limit_train=20).splits["train"])
-    assert set(few.images.targets[few.positions].tolist()) == {0, 1, 2}
+def test_a_few_images_of_a_split_are_of_all_classes(tmp_path: Path) -> None:
+    for name in ("train", "test"):
+        official_files.image_folder(tmp_path / name)
+    few = ready("image_folder", tmp_path, limit_train=20, limit_eval=12)
+    for stage, size in (("train", 20), ("test", 12)):
+        targets = few.splits[stage].targets_at(list(range(size)))  # type: ignore[index]
+        assert targets.unique().tolist() == [0, 1, 2] and len(few.splits[stage]) == size  # type: ignore[index]
 
 
 @pytest.mark.parametrize("names", [("train", "valid"), ("Training", "validation"), ("train", "dev")])
