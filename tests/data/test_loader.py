@@ -216,6 +216,22 @@ class Given(Split):
         return Batch(self.inputs[rows], self.targets[rows], torch.tensor(rows))
 
 
+class Drawing(Given):
+    """Examples made of one number from each of the generators that augment."""
+
+    def batch(self, rows: list[int]) -> Batch:
+        drawn = torch.tensor([torch.rand(()).item(), np.random.rand(), random.random()])
+        return Batch(drawn, self.targets[rows], torch.tensor(rows))
+
+
+def test_each_batch_of_a_pass_has_random_numbers_of_its_own_from_all_generators() -> None:
+    split = Drawing([None] * 4, torch.zeros(4))
+    first, other, again = (split.__getitems__(rows).inputs for rows in ([0, 1], [2, 3], [0, 1]))
+    assert torch.equal(first, again) and (first != other).all()
+    split.pass_seed = 1
+    assert (split.__getitems__([0, 1]).inputs != first).all()
+
+
 def test_every_content_and_target_and_their_order_count_in_a_digest_and_classes_by_name() -> None:
     names, texts, targets = ("a", "b", "c"), [f"text {number}" for number in range(300)], torch.arange(300) % 3
     known = Given(texts, targets).digest(names)
