@@ -101,3 +101,8 @@ def test_every_feature_of_atoms_and_bonds_is_found() -> None:
     assert columns["aromatic"] == columns["in_ring"] == {0, 1}
     bonds = {name: set(made.bonds[:, i].tolist()) for i, name in enumerate(BOND_FEATURES)}
     assert bonds["type"] == {0, 1, 2, 3} and bonds["conjugated"] == {0, 1} and bonds["stereo"] >= {0, 2}
+    methanol, bare, dative = molecule("CO"), molecule("*"), molecule("[NH3]->[Cu]")
+    assert methanol is not None and bare is not None and dative is not None
+    assert methanol.atoms.tolist() == [[5, 0, 4, 5, 3, 0, 2, 0, 0], [7, 0, 2, 5, 1, 0, 2, 0, 0]]  # hydrogens are bonds
+    assert bare.atoms[0, 0] == len(ATOM_FEATURES["atomic_number"]), "no element is the last number"
+    assert dative.bonds.tolist() == [[len(BOND_FEATURES["type"]), 0, 0]] * 2

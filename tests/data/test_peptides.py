@@ -128,6 +128,8 @@ def test_signs_of_vectors_are_random_in_training_only(root: Path) -> None:
         signs = torch.where(plain.positions == 0, 0.0, one / plain.positions)[..., :4]
         assert ((signs.amin(1) >= 0) | (signs.amax(1) <= 0)).all()  # one sign for all of a graph's nodes
     assert torch.stack(passes)[..., :4].flatten(0, 1).std(0).max() > 0.1
+    turned = [tuple((one[0] * plain.positions[0]).sum(0)[:4].sign().tolist()) for one in passes]
+    assert any({-1.0, 1.0} <= set(signs) for signs in turned), "each vector has a sign of its own"
     assert_close(positions(test, 0), positions(test, 1))
     still = func(root, flip_signs=False).splits["train"]
     assert_close(positions(still, 0), positions(still, 1))
