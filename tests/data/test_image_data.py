@@ -266,12 +266,13 @@ def test_an_altered_copy_never_has_the_official_name(tmp_path: Path) -> None:
         assert "unofficial copy" in ready(name, tmp_path / name).fingerprint()["name"]
 
 
-def test_fingerprint_changes_with_a_single_pixel(tmp_path: Path) -> None:
+def test_fingerprint_changes_with_a_single_pixel_or_class(tmp_path: Path) -> None:
     before = ready("mnist", tmp_path, split_seed=0).fingerprint()["sha256"]
     assert ready("mnist", tmp_path, split_seed=1).fingerprint()["sha256"] == before
-    data = ready("mnist", tmp_path)
-    cast(Any, data.sources["test"]).pixels[3, 0, 5, 5] ^= 1
-    assert data.fingerprint()["sha256"] != before
+    for part in ("pixels", "targets"):
+        data = ready("mnist", tmp_path)
+        getattr(data.sources["test"], part).view(-1)[3] ^= 1
+        assert data.fingerprint()["sha256"] != before
 
 
 def test_digits_equal_those_that_scikit_learn_reads(tmp_path: Path) -> None:

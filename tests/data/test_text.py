@@ -23,7 +23,7 @@ from sliceformer_lab.commands.inspect.models import Group, Source
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.class_names import class_names_of
 from sliceformer_lab.data.sequences.imdb import IMDB, LRAText, Reviews
-from sliceformer_lab.data.sequences.text import TextData
+from sliceformer_lab.data.sequences.text import Text, TextData, digest_texts
 from sliceformer_lab.data.sequences.text_csv import TextCSV
 from sliceformer_lab.data.sequences.tokenizer import SPECIALS, ByteTokenizer, PieceTokenizer, load_pieces, pieces_for
 from sliceformer_lab.data.splits import Stage
@@ -199,6 +199,12 @@ def test_reviews_are_downloaded_and_unpacked(root: Path, tmp_path: Path, monkeyp
     data = imdb(new, download=True)
     assert data.sizes()["num_test"] == 48 and (new / "aclImdb_v1.tar.gz").is_file()
     assert data.fingerprint()["sha256"] == imdb(root).fingerprint()["sha256"]
+
+
+def test_each_text_and_label_and_their_order_count_in_their_sha256() -> None:
+    pairs = [("good", "pos"), ("bad", "neg")]
+    others = [pairs, pairs[::-1], [("good", "neg"), ("bad", "neg")], [("good!", "pos"), ("bad", "neg")]]
+    assert len({digest_texts([Text(content, label, "") for content, label in other]) for other in others}) == 4
 
 
 def test_tokens_are_made_once_and_again_when_a_review_has_changed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
