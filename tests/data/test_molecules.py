@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import pytest
 import torch
-from rdkit import Chem
+from rdkit import Chem, rdBase
 from rdkit.Chem import Crippen, Descriptors
 from sklearn.metrics import roc_auc_score
 from support import official_graphs, task_modules
@@ -60,6 +60,14 @@ def test_the_sha256_of_molecules_does_not_depend_on_the_name_of_their_file(tmp_p
     renamed = tmp_path / "molecules_of_another_name.csv"
     renamed.write_bytes(Path(data.file).read_bytes())
     assert replace(data, file=str(renamed)).content_sha256() == data.content_sha256()
+
+
+def test_another_rdkit_reads_the_molecules_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = table(tmp_path, ["CCO,1", "CC,2"])
+    first = data.folder
+    monkeypatch.setattr(rdBase, "rdkitVersion", "of a later year")
+    again = replace(data)
+    assert again.folder != first and again.content_sha256() == data.content_sha256()
 
 
 MIXING = [(name, "transformer") for name in ("mha", "mean", "linear", "samsa", "luna", "csp", "sliceformer", "hydra")]

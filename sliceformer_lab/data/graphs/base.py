@@ -23,6 +23,7 @@ from sliceformer_lab.data.graphs.smiles import (
     Molecule,
     TooManyAtomsError,
     molecule,
+    rdkit_version,
     values_of,
 )
 from sliceformer_lab.data.graphs.store import NO_GRAPHS, Graph, GraphSplit, GraphStore
@@ -84,6 +85,11 @@ class GraphData(BucketedData):
     def make(self) -> Iterator[Result]:
         """The graphs in the order of the files. Raises DataError."""
 
+    @property
+    def versions(self) -> dict[str, str]:
+        """The versions of the libraries that decide the graphs of given files, for the key of the cache."""
+        return {}
+
     def _spec(self, name: str, node_values: tuple[int, ...], edge_values: tuple[int, ...]) -> DataSpec:
         """Sizes of graphs with numbers to predict, from the number of values of each feature."""
         return DataSpec(
@@ -105,7 +111,7 @@ class GraphData(BucketedData):
 
     def prepare(self) -> Path:
         key = {"title": self.title, "identity": 1, "max_nodes": self.max_nodes, "invalid": self.invalid}
-        return cached_folder(self.path, self.title, key | self.source(), self._build)
+        return cached_folder(self.path, self.title, key | self.versions | self.source(), self._build)
 
     def _build(self, folder: Path) -> None:
         graphs: list[Graph] = []
@@ -169,6 +175,11 @@ class SmilesData(GraphData):
     @property
     def spec(self) -> DataSpec:
         return self._spec(self.title, values_of(ATOM_FEATURES), values_of(BOND_FEATURES))
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """That of RDKit. Raises DataError if it is not installed."""
+        return {"rdkit": rdkit_version()}
 
     def encode_one(self, content: Content) -> Graph:
         """The graph of a SMILES."""

@@ -87,6 +87,14 @@ def canonical_smiles(smiles: str) -> str:
     return str(_import_rdkit().CanonSmiles(smiles))
 
 
+def rdkit_version() -> str:
+    """The version of RDKit, which decides what parses and the features. Raises DataError if it is not installed."""
+    _import_rdkit()
+    from rdkit import rdBase
+
+    return str(rdBase.rdkitVersion)
+
+
 def _atom_row(atom: Any) -> tuple[Any, ...]:
     return (
         atom.GetAtomicNum(),
