@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -137,6 +138,16 @@ def test_a_run_trains_scores_draws_and_predicts_masks(tmp_path: Path, monkeypatc
     saved = {name: torch.from_numpy(run.predictions[f"test_{name}"]) for name in ("targets", "logits")}
     iou = class_iou(saved["logits"], saved["targets"], 2).nanmean()
     assert float(iou) == pytest.approx(summary["metrics"]["test/mean_iou"])
+
+    for file in (data / "masks").iterdir():  # the classes in another order: pixels without one stay without
+        mask = np.asarray(Image.open(file))
+        swapped = np.where(mask == 255, mask, 1 - mask)
+        swapped[:, -1] = 255  # dark ones, in a picture whose first class is bright
+        Image.fromarray(swapped).save(file)
+    (data / "classes.txt").write_text("bright\ndark\n")
+    assert main(["mode=eval", f"resume={folder}"]) == 0
+    again = json.loads((folder / "eval.json").read_text())["metrics"]["test/mean_iou"]
+    assert again == pytest.approx(summary["metrics"]["test/mean_iou"], abs=0.01)
 
     official_files.mask_folder(tmp_path / "new", count=2, size=(48, 64))
     assert main(["predict", f"resume={folder}", f"input={tmp_path / 'new' / 'images'}"]) == 0
