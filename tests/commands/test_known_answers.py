@@ -35,7 +35,8 @@ def test_order_is_learned_by_shifts_convolution_and_rotary_positions_but_not_by_
     )
     compared, learned = sentence.split("; csp learns", 1)
     assert "csp is equivalent to depthwise_conv within 2.00 points" in compared
-    assert "mha_rope (" in compared and "csp is worse" not in compared  # some seeds of mha_rope stop at 93 to 97 %
+    # equivalent, or undecided: on some machines a seed of mha_rope stops at 93 to 97 %
+    assert "mha_rope" in compared and "better" not in compared and "worse" not in compared
     assert "this task (100.00 on validation), mha and identity in this form did not at any of" in learned
     assert "no comparison of operators" in learned
 
