@@ -30,12 +30,6 @@ def test_long_names_and_a_long_heading_stay_within_the_figure(columns: int) -> N
         assert box.x0 >= 0 and box.x1 <= width and box.y0 >= 0 and box.y1 <= height
 
 
-def test_each_line_of_a_legend_has_as_many_entries() -> None:
-    looks = {f"a row of {i} letters": Look("0.5", "o") for i in range(5)}
-    figure = draw_chart(Chart(panels=[draw_line] * 3, legend=legend_of(looks)))
-    assert figure.legends[0]._ncols == 3, "three above two, not four above one"
-
-
 @pytest.fixture
 def fonts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The fonts of pictures: only matplotlib's own, unless a test adds one."""

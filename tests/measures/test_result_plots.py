@@ -63,15 +63,6 @@ def test_a_confusion_matrix_counts_every_example_by_the_names_of_its_classes(dra
     assert_no_clipped_text(drawn[0])
 
 
-def test_a_class_whose_name_has_a_line_break_is_written_in_one_line(drawn: list[Figure]) -> None:
-    names = ["one\n line", "two"]
-    result_plots.plot_confusion(np.array([0, 1]), np.eye(2), names, UNUSED, "test data")
-    mistake = Mistake("a.csv, line 2", "a text", names[0], f"predicted: {names[0]} (9%)")
-    result_plots.plot_mistakes([mistake], "text", UNUSED, "test data")
-    texts = [text.get_text() for figure in drawn for text in figure.findobj(Text) if isinstance(text, Text)]
-    assert {"one line", "true: one line", "predicted: one line (9%)"} <= set(texts)
-
-
 def test_of_many_classes_those_in_the_most_errors_are_shown(drawn: list[Figure]) -> None:
     targets = np.repeat(np.arange(200), 3)
     outputs = np.eye(200)[targets]
