@@ -48,25 +48,6 @@ def test_a_part_that_fails_or_takes_too_long_leaves_its_output_and_does_not_stop
     assert ends["exit_code"] == 0
 
 
-def test_a_part_says_how_much_of_the_gpu_it_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ready, program = tmp_path / "ready", tmp_path / "nvidia-smi"
-    program.write_text(f"#!/bin/sh\nprintf '0\\n20\\n40\\n[N/A]\\n'\ntouch {ready}\nexec sleep 60\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    code = f"import pathlib, time\nwhile not pathlib.Path({str(ready)!r}).exists(): time.sleep(.01)"
-    part = Part("waits", [sys.executable, "-c", code], 20, tmp_path / "none.json")
-    assert gpu_session.run(part)["gpu_percent"] == {"all": 20.0, "busy": 30.0}
-    program.unlink()
-    monkeypatch.setattr(gpu_session.shutil, "which", lambda _: None)
-    assert gpu_session.run(part)["gpu_percent"] is None
-
-
-def test_the_parts_of_a_gpu_fit_in_half_an_hour(tmp_path: Path) -> None:
-    whole = parts("cuda", tmp_path, "")
-    assert sum(part.limit_s for part in whole) <= 1800
-    assert [part.name for part in whole][:1] == ["kernels"]
-
-
 def test_every_file_with_tests_of_a_gpu_belongs_to_a_part(tmp_path: Path) -> None:
     places = [
         gpu_session.ROOT / word for part in parts("cuda", tmp_path, "") for word in part.command if "tests/" in word

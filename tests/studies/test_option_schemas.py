@@ -41,9 +41,3 @@ def test_a_schema_knows_names_and_types_of_the_options_of_each_class(change: str
     key, _, value = change.partition("=")
     found = faults("attention", written_option("attention", "csp") | {key: value})
     assert any(message in fault for fault in found) if message else found == []
-
-
-def test_an_option_carries_its_comment_and_its_default() -> None:
-    text = validator("attention").schema["allOf"]
-    csp = next(rule["then"]["properties"] for rule in text if "attention.csp.CSP" in str(rule["if"]))
-    assert csp["group_size"]["default"] == 2 and "complete sort" in csp["group_size"]["description"]
