@@ -127,9 +127,7 @@ def test_every_kind_of_figure_and_every_panel_explains_itself(of_study: dict[str
     kinds = ["scores", "score_against_speed", "learning_curves", "spectra", "spectra_over_training"]
     assert list(of_study) == [*kinds, "collapse_over_depth", "collapse_over_training"]
     for figure in of_study.values():
-        assert figure.title
-        assert len(figure.caption) > 60
-        assert len(figure.alt) > 15
+        assert figure.title and figure.caption and figure.alt
         assert all(axes.get_title("left") or axes.get_ylabel() for axes in draw_panels(figure).values())
 
 
@@ -155,13 +153,6 @@ def test_epochs_that_few_runs_reached_are_left_out_and_a_resumed_run_counts_once
     assert epochs == [1, 2] and means == pytest.approx([0.2, 0.4])
 
 
-def test_long_curves_are_thinned_to_both_ends(tmp_path: Path) -> None:
-    write_csv(write_run(tmp_path / "a"), [epoch / 1000 for epoch in range(900)])
-    epochs, _ = points(figures_of(tmp_path, learning_curves)["learning_curves"], "Validation accuracy", "csp")
-    assert 100 < len(epochs) <= 200
-    assert (epochs[0], epochs[-1]) == (1, 900)
-
-
 def test_scores_have_every_run_and_the_intervals_of_the_table(study: Path, of_study: dict[str, PageFigure]) -> None:
     ((_, found),) = sections(study)
     axes = draw_panels(of_study["scores"])["test/accuracy, %"]
@@ -174,28 +165,6 @@ def test_scores_have_every_run_and_the_intervals_of_the_table(study: Path, of_st
         assert sorted(runs) == sorted(rows[name].values.values())
         assert (span, mean) == ([interval.low, interval.high], [rows[name].mean])
     assert "the best constant for the test set, is 10.00 % (outside the panel)" in of_study["scores"].caption
-
-
-def test_an_interval_beyond_a_panel_ends_in_arrow_heads(tmp_path: Path) -> None:
-    write_runs(tmp_path, "csp", 0.60, 0.61, 0.70)
-    write_runs(tmp_path, "mha", 0.64, 0.65, 0.66)
-    found = figures_of(tmp_path, score_figures)
-    scores, speeds = (next(iter(draw_panels(found[name]).values())) for name in ("scores", "score_against_speed"))
-    for axes, heads, edges in ((scores, "<>", scores.get_xlim()), (speeds, "v^", speeds.get_ylim())):
-        lines = {str(line.get_marker()): line for line in axes.lines if line.get_marker() in heads}
-        assert sorted(lines) == sorted(heads), "of csp, on both sides"
-        ends = [lines[head].get_xdata() if axes is scores else lines[head].get_ydata() for head in heads]
-        np.testing.assert_allclose(np.ravel(ends), edges)
-
-
-@pytest.mark.parametrize("metric", ["test/accuracy_top5", "test/loss", "val/accuracy"])
-def test_no_figure_shows_the_chance_of_another_metric(metric: str, tmp_path: Path) -> None:
-    scores = {"val/accuracy": 0.6, "test/accuracy": 0.5, "test/accuracy_top5": 0.9, "test/loss": 0.3}
-    for seed in SEEDS:
-        write_run(tmp_path / f"{seed}", "csp", seed, metrics=scores)
-    (table,) = plot_tables(read_sections(ReportOptions(folder=str(tmp_path), metric=metric))[1])
-    assert table.metric == metric
-    assert "Chance" not in score_figures(table)[0].caption
 
 
 def test_spectra_are_those_of_the_last_record(study: Path, of_study: dict[str, PageFigure]) -> None:

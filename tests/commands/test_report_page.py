@@ -158,6 +158,8 @@ def test_the_page_holds_the_cells_of_the_tables_and_every_run_once(folder: Path,
         "identity",
         "mean",
     }
+    commands = {run["name"]: run["command"] for run in content["runs"]}
+    assert commands["a/same"] == "python -m sliceformer_lab attention=mean 'data.root=my data'"
     (note,) = content["leftovers"]
     assert note.startswith("half cannot be read") and "summary.json" in note
     assert content["figures"][0]["pictures"] == ["figures/squares.png", "figures/squares.pdf"]
@@ -179,11 +181,6 @@ def test_compressed_options_restore_every_run(folder: Path, file: Path) -> None:
         assert facts["git_commit"] == run.summary.git_commit
 
 
-def test_a_run_says_the_command_that_repeats_it(file: Path) -> None:
-    commands = {run["name"]: run["command"] for run in content_of(file)["runs"]}
-    assert commands["a/same"] == "python -m sliceformer_lab attention=mean 'data.root=my data'"
-
-
 def test_nothing_that_a_run_wrote_can_end_the_script_or_name_the_network(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert HOSTILE not in text and "<b>more" not in text
@@ -193,11 +190,16 @@ def test_nothing_that_a_run_wrote_can_end_the_script_or_name_the_network(file: P
     assert not re.search(r"<(link|script|img|iframe)[^>]*(src|href)=.?https?:", text)
 
 
-def test_a_column_is_sorted_by_its_numbers_with_keys_and_the_empty_cells_come_last(shown: Callable[..., Page]) -> None:
+def test_the_main_columns_fit_a_laptop_and_are_sorted_by_their_numbers_with_keys(shown: Callable[..., Page]) -> None:
     tab = shown()
     table = tab.locator("#results .sheet").filter(has_text="digits: digits")
     place = "#results .sheet:nth-of-type(2)"
     heads = table.locator("thead th")
+    overflow = "all => all.map(place => place.scrollWidth - place.clientWidth)"
+    assert tab.eval_on_selector_all("#results .scroll", overflow) == [0, 0]
+    assert not heads.filter(has_text="multiply-adds").is_visible()
+    tab.get_by_label("all columns").check()
+    assert heads.filter(has_text="multiply-adds").is_visible()
     assert heads.first.get_attribute("aria-sort") == "none"
     metric = heads.filter(has_text="test/accuracy, %")
     number = [*map(str.strip, heads.all_inner_texts())].index("test/accuracy, %")
@@ -206,38 +208,13 @@ def test_a_column_is_sorted_by_its_numbers_with_keys_and_the_empty_cells_come_la
         tab.keyboard.press(key)
         assert metric.get_attribute("aria-sort") == direction
         texts = column(tab, place, number)
-        values = [float(text.split()[0]) for text in texts if text]
+        values = [float(text.split()[0]) for text in texts if text]  # empty cells come last
         assert len(values) == 5 and texts[len(values) :] == ["", ""]
         assert values == sorted(values, reverse=direction == "descending")
         assert 8.0 in values, "which sorts after 95 as text"
     heads.first.get_by_role("button").click()
     assert metric.get_attribute("aria-sort") == "none" and heads.first.get_attribute("aria-sort") == "ascending"
     assert names(tab, place) == sorted(names(tab, place))
-
-
-def test_rows_are_ordered_by_score_and_the_main_columns_fit_a_laptop(shown: Callable[..., Page]) -> None:
-    tab = shown()
-    scores = [float(cell.split()[0]) for cell in column(tab, "#results .sheet:nth-of-type(2)", 2) if cell]
-    assert scores == sorted(scores, reverse=True) and len(scores) == 5
-    heads = tab.locator("#results .sheet:nth-of-type(2) thead th")
-    assert {"test/accuracy, %", "difference to mha", "verdict", "parameters", "samples/s"} <= set(
-        map(str.strip, heads.all_inner_texts())
-    )
-    overflow = "all => all.map(place => place.scrollWidth - place.clientWidth)"
-    assert tab.eval_on_selector_all("#results .scroll", overflow) == [0, 0]
-    assert not heads.filter(has_text="multiply-adds").is_visible()
-    tab.get_by_label("all columns").check()
-    assert heads.filter(has_text="multiply-adds").is_visible()
-    assert heads.filter(has_text="interval over").is_visible()
-
-
-def test_each_column_of_the_runs_has_room_for_its_words(shown: Callable[..., Page]) -> None:
-    tab = shown()
-    assert (
-        tab.evaluate("document.querySelector('#runs tbody th').offsetWidth") > 150
-    )  # pixels; else names are columns of letters
-    heads = "[...document.querySelectorAll('#runs thead th button')].filter(b => b.scrollWidth > b.clientWidth)"
-    assert tab.evaluate(f"{heads}.map(b => b.innerText)") == []
 
 
 def test_the_filter_goes_over_all_tables_and_counts_what_is_left(shown: Callable[..., Page]) -> None:
@@ -394,9 +371,7 @@ def test_curves_predictions_and_pictures_are_bounded_in_size(tmp_path: Path, mon
     assert [details["pictures"] for details in small] == [{"confusion.png": None}] * 3 + [{}]
 
 
-def test_figures_follow_the_colour_scheme_and_the_width_and_what_runs_wrote_in_them_is_text(
-    shown: Callable[..., Page],
-) -> None:
+def test_what_runs_wrote_in_figures_is_text(shown: Callable[..., Page]) -> None:
     tab = shown()
     figure = tab.locator("#figure-squares")
     assert figure.locator(".plot").get_attribute("aria-label") == FIGURE.alt
@@ -409,35 +384,8 @@ def test_figures_follow_the_colour_scheme_and_the_width_and_what_runs_wrote_in_t
         "figures/squares.png",
         "figures/squares.pdf",
     ]
-    fill = "getComputedStyle(document.querySelector('#figure-squares text')).fill"
-    light = tab.evaluate(fill)
-    tab.emulate_media(color_scheme="dark")
-    assert tab.evaluate(fill) != light == "rgb(89, 99, 110)"
-    wide = figure.locator(".plot").bounding_box()
-    tab.set_viewport_size({"width": 390, "height": 844})
-    narrow = figure.locator(".plot").bounding_box()
-    assert narrow["height"] > 1.5 * wide["height"], "panels in one column"
 
 
-CONTRAST = """() => {
-  const channels = (text) => text.match(/[\\d.]+/g).map(Number);
-  const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
-    .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
-  const below = (element) => {
-    for (let at = element; at; at = at.parentElement) {
-      const colour = channels(getComputedStyle(at).backgroundColor);
-      if (colour.length < 4 || colour[3] === 1) return colour;
-    }
-    return [255, 255, 255];
-  };
-  return [...document.querySelectorAll('body *')].filter((element) => element.checkVisibility()
-    && !element.closest('svg') && [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim()))
-    .map((element) => {
-      const [a, b] = [light(channels(getComputedStyle(element).color)), light(below(element))].sort();
-      return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), element.outerHTML.slice(0, 80)];
-    }).filter(([ratio]) => ratio < 4.5);
-}"""
 UNNAMED = """() => [...document.querySelectorAll('button, input, select, a, [role=region], nav')].filter((element) =>
   !(element.getAttribute('aria-label') || element.labels?.[0]?.innerText.trim() || element.innerText?.trim()))
   .map((element) => element.outerHTML)"""
@@ -449,9 +397,6 @@ def test_it_can_be_read_on_any_screen(shown: Callable[..., Page], viewport: dict
     for opened in ("#legend summary", "#results .name >> nth=0", "#runs .name >> nth=0"):
         tab.locator(opened).click()
     assert tab.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
-    for scheme in ("light", "dark"):
-        tab.emulate_media(color_scheme=scheme)
-        assert tab.evaluate(CONTRAST) == [], scheme
     assert tab.evaluate(UNNAMED) == []
     levels = tab.eval_on_selector_all("h1, h2, h3, h4", "all => all.map(heading => Number(heading.tagName[1]))")
     assert levels[0] == 1 and levels.count(1) == 1
