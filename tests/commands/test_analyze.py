@@ -29,7 +29,7 @@ from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study
 from sliceformer_lab.commands.inspect.panels import caption, count_runs, name_rows
 from sliceformer_lab.commands.inspect.parts import ALL_PARTS, WHOLE, only_parts
 from sliceformer_lab.commands.inspect.show_residual import ALONE, ShowResidual, bound_factors
-from sliceformer_lab.commands.inspect.show_spectrum import ShowSpectrum
+from sliceformer_lab.commands.inspect.show_spectrum import ShowSpectrum, _draw_spectra
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import compose_job, load_option
 from sliceformer_lab.data.base import DataModule
@@ -147,22 +147,10 @@ def table_of_runs(**columns: list[Any]) -> pd.DataFrame:
 def test_a_spectrum_is_drawn_as_the_mean_over_all_runs(study: Study) -> None:
     means, values = [1.0, 4e-6, 1.0, 4e-7], {"seed": [0, 0, 1, 1], "index": [1, 2, 1, 2]}
     table = table_of_runs(mean=means, run=["a", "a", "b", "b"], samples=[6, 3, 6, 3], **values)
-    charts = ShowSpectrum().charts(study.groups[0], name_rows(with_every_measure(table)))
-    figure = draw_chart(next(chart for chart in charts if chart.name == "digits-spectra-raw"))
+    figure = draw_chart(_draw_spectra(study.groups[0], name_rows(table), "raw"))
     drawn = figure.axes[0].lines[0]
     assert np.asarray(drawn.get_ydata()) == pytest.approx([1.0, 2.2e-6]), "not of the run above the rounding alone"
     assert "mean over 3 to 6 samples and 2 runs" in " ".join(figure.get_suptitle().split())
-
-
-def with_every_measure(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of spectra, and the same numbers as those of every measure, place and form."""
-    kinds = [
-        table.assign(measure=measure, place=place, form=form)
-        for measure in MEASURES
-        for place in PLACES
-        for form in FORMS
-    ]
-    return pd.concat(kinds)
 
 
 def test_runs_of_one_seed_on_several_splits_count_each_and_untrained_controls_once() -> None:
@@ -415,7 +403,9 @@ def test_a_run_is_not_measured_on_other_data_than_its_own(runs: Path, tmp_path: 
     assert opened_study(tmp_path).left_out == {str(tmp_path / "m0"): reason}
 
 
-def test_a_run_of_another_split_is_not_measured_on_other_data_than_its_own(runs: Path, tmp_path: Path) -> None:
+def test_a_run_of_another_split_is_not_measured_on_other_data_than_its_own(
+    runs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     for name in ("m0", "m1"):
         shutil.copytree(runs / name, tmp_path / name)
     for file, text in ((CONFIG, "split_seed: 0"), (SUMMARY, '"split_seed": 0')):
@@ -437,6 +427,10 @@ def test_a_run_of_another_split_is_not_measured_on_other_data_than_its_own(runs:
         return names
 
     assert set(measured()) == {"m0", "m1"}
+    code, out, _ = analyze(capfd, "residual", f"runs={tmp_path}", "controls=false", "analysis.samples=1")
+    note = "all models see the samples of data.split_seed=0; those trained with split_seed 7 held out others"
+    (group,) = json.loads((tmp_path / "analysis" / "residual" / "residual.json").read_text())["groups"]
+    assert code == 0 and note in out and note in group["note"]
     for name in ("m0", "m1"):
         change(tmp_path / name, SUMMARY, read_summary(runs / name)["protocol"]["sha256"], "d" * 64)
     assert set(measured()) == {"m0"}  # whose own samples have not changed
@@ -452,15 +446,3 @@ def test_runs_that_cannot_be_measured_are_named_and_leave_no_folder(
     reason = r"could be opened: \S*/m[01] and 1 more: its status is diverged$"
     assert (code, err.count("\n")) == (1, 1) and re.search(reason, err), err
     assert {file.name for file in tmp_path.iterdir()} == {"m0", "m1"}
-
-
-def test_an_analysis_says_which_runs_may_have_trained_on_its_samples(
-    runs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(runs / "m0", tmp_path / "m0")
-    run(small_config("seed=1", "optim.epochs=1", "data.limit_train=64", "data.split_seed=3"), tmp_path / "m3")
-    code, out, _ = analyze(capfd, "residual", f"runs={tmp_path}", "controls=false", "analysis.samples=1")
-    note = "all models see the samples of data.split_seed=0; those trained with split_seed 3 held out others"
-    (group,) = json.loads((tmp_path / "analysis" / "residual" / "residual.json").read_text())["groups"]
-    assert code == 0 and note in out and note in group["note"]
-    assert [group.note for group in opened_study(runs / "m0").groups] == [""]
