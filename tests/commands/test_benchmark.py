@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from sliceformer_lab.__main__ import main
+from sliceformer_lab.commands.benchmark import run_suite
 from sliceformer_lab.permute import available_backends
 
 QUICK = ("rounds=2", "warmup=1", "batch=1")
@@ -31,8 +32,9 @@ Bench = Callable[..., tuple[int, str, str, Path | None]]
 
 
 @pytest.fixture
-def bench(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Bench:
-    """The command line in this process: exit code, stdout, stderr and the folder it wrote."""
+def bench(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """The command line and what it measures in this process: exit code, stdout, stderr and the folder it wrote."""
+    monkeypatch.setattr(run_suite, "in_child", lambda function, *arguments, limited: function(*arguments))
 
     def call(*arguments: str) -> tuple[int, str, str, Path | None]:
         capfd.readouterr()
@@ -42,35 +44,25 @@ def bench(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Bench:
     return call
 
 
+WORKLOADS = {  # by the words that choose a suite, the variants of each of its workloads
+    ("suite=operators", "sizes=[6]"): {
+        "operator G=1": {"published_csp", "copy", *ways("shift_sort", "reference")},
+        "operator G=2": {"published_csp", "copy", *ways("shift_sort", "reference")},
+        "operator complete": {"published_csp", "published_sliceformer", "copy", *ways("shift_sort", "reference")},
+    },
+    ("suite=layers", "sizes=[4,8]", "attentions=[csp,linear,torch_mha]"): {
+        "layer": {*SOFTMAX, "linear", "torch_mha", "identity", *ways("csp")}
+    },
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("suite", "arguments", "workloads"),
-    [
-        (
-            "operators",
-            ("sizes=[6]",),
-            {
-                "operator G=1": {"published_csp", "copy", *ways("shift_sort", "reference")},
-                "operator G=2": {"published_csp", "copy", *ways("shift_sort", "reference")},
-                "operator complete": {
-                    *("published_csp", "published_sliceformer", "copy"),
-                    *ways("shift_sort", "reference"),
-                },
-            },
-        ),
-        (
-            "layers",
-            ("sizes=[4,8]", "attentions=[csp,linear,torch_mha]"),
-            {"layer": {*SOFTMAX, "linear", "torch_mha", "identity", *ways("csp")}},
-        ),
-    ],
-)
+@pytest.mark.parametrize(("words", "workloads"), WORKLOADS.items())
 def test_suite_leaves_every_file_with_the_right_rows(
-    bench: Bench, suite: str, arguments: tuple[str, ...], workloads: dict[str, set[str]]
+    bench: Bench, words: tuple[str, ...], workloads: dict[str, set[str]]
 ) -> None:
-    code, out, err, folder = bench(f"suite={suite}", *QUICK, *arguments)
+    code, out, err, folder = bench(*QUICK, *words)
     assert (code, err) == (0, "")
-    assert folder.parent.name == suite
     table = pd.read_csv(folder / "results.csv")
     content = json.loads((folder / "results.json").read_text())
     assert {name: set(part["name"]) for name, part in table.groupby("workload")} == workloads

@@ -15,6 +15,7 @@ from support.written_runs import WrittenRuns
 from test_audit import scores
 
 from sliceformer_lab.__main__ import main
+from sliceformer_lab.commands.benchmark import run_suite
 from sliceformer_lab.commands.compare import steps
 from sliceformer_lab.commands.compare.compare_options import CompareOptions
 from sliceformer_lab.commands.map import map_runs
@@ -54,17 +55,13 @@ def write_once(tmp_path_factory: pytest.TempPathFactory) -> WriteOnce:
     return write_and_send
 
 
-def test_an_audit_is_one_run_with_its_sentence_tables_and_figures(write_once: WriteOnce) -> None:
+def test_an_audit_is_one_run_with_its_sentence_tables_figures_and_numbers(write_once: WriteOnce) -> None:
     (run,) = write_once(audit_twice)[1].runs_of("audit")
     assert run.facts["displayName"] == "audit of csp (digits)" and run.facts["groupName"] == "mine"
     assert run.facts["tags"] == ["audit", "digits", "csp"]
     assert run.summary["verdict"] == run.facts["notes"] and "csp is better than identity" in run.summary["verdict"]
     assert {"comparison/verdicts", "comparison/rows_at_the_sizes_given", "pictures/differences"} <= run.logged
     assert "audit attention=csp against=identity" in run.config["command"]
-
-
-def test_the_summary_of_an_audit_has_the_numbers_of_each_row(write_once: WriteOnce) -> None:
-    (run,) = write_once(audit_twice)[1].runs_of("audit")
     found = {name.removeprefix("comparison/"): value for name, value in run.summary.items() if "identity/own" in name}
     assert found["identity/own/n"] == 6 and found["identity/own/mean"] == pytest.approx(0.7, abs=0.01)
     assert found["identity/own/ci_low"] < 0.2 < found["identity/own/ci_high"] and found["identity/own/p_holm"] < 0.05
@@ -125,7 +122,8 @@ def test_a_map_is_one_run_with_its_sentences_table_picture_and_scores(write_once
     assert "pictures/map" in run.logged and run.config["command"].startswith("python -m sliceformer_lab map ")
 
 
-def test_a_benchmark_is_one_run_with_its_rows_and_ratios(tmp_path: Path) -> None:
+def test_a_benchmark_is_one_run_with_its_rows_and_ratios(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_suite, "in_child", lambda function, *arguments, limited: function(*arguments))
     quick = ("suite=operators", "sizes=[6]", "rounds=2", "warmup=1", "batch=1", f"paths.outputs={tmp_path}")
     with wandb_server() as server:
         assert main(["benchmark", "logger=wandb", *quick]) == 0
