@@ -15,7 +15,7 @@ from sliceformer_lab.commands.map.map_options import MapOptions, ProbeName
 from sliceformer_lab.commands.map.map_results import Map, ProbeRun, Result
 from sliceformer_lab.measures.drawing import draw_chart
 
-PROBES: tuple[ProbeName, ...] = ("count", "recall", "back", "back_far", "rank", "select", "hist", "words")
+PROBES: tuple[ProbeName, ...] = ("count", "recall", "back_far")
 FLOORS = Floors(0.031, 0.208)
 
 
@@ -51,18 +51,6 @@ def test_texts_do_not_overlap(count: int, tmp_path: Path) -> None:
     assert len(boxes) >= 2 * len(PROBES) * count + 2
     for (first, a), (second, b) in combinations(boxes.items(), 2):
         assert not a.overlaps(b), f"{first.get_text()!r} lies on {second.get_text()!r}"
-
-
-def test_groups_keep_their_order_below_their_titles(tmp_path: Path) -> None:
-    axes = drawn(("mha", "csp", "identity"), {"first": ("csp",), "second": ("identity", "mha")}, tmp_path)
-    heights = {label.get_text(): label.get_position()[1] for label in axes.get_yticklabels()}
-    heights |= {
-        text.get_text(): text.get_position()[1] for text in axes.texts if text.get_text() in ("first", "second")
-    }
-    expected = ["first", "csp", "second", "identity", "mha", "bag level", "chance"]
-    assert sorted(heights, key=heights.__getitem__) == expected
-    alone = drawn(("mha", "csp", "identity"), None, tmp_path)  # in the order of the options
-    assert [label.get_text() for label in alone.get_yticklabels()] == ["mha", "csp", "identity", *expected[-2:]]
 
 
 def test_a_mean_with_a_run_that_diverged_is_marked(tmp_path: Path) -> None:

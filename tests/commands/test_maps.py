@@ -98,10 +98,6 @@ def test_maps_of_softmax_are_its_weights() -> None:
     assert_close(functions.tokens_read(-3 * maps), functions.tokens_read(maps))  # maps may have any sums of rows
 
 
-def test_an_operator_that_mixes_channels_too_has_no_maps() -> None:
-    assert mixed("fnet").maps(100) is None
-
-
 def test_attention_to_fewer_points_than_tokens_has_no_maps() -> None:
     call = mixed("mha")
     v, k = call.v[:, :4], call.k[:, :4]  # the inducing points of block=set
@@ -179,14 +175,6 @@ def test_shifts_reach_the_distances_of_their_steps_and_softmax_reaches_all() -> 
     shares = [float(reached.double().mean()) for reached in (first, both)]
     assert shares == pytest.approx([count / TOKENS for count in distances_reached(steps, TOKENS)])
     assert functions.reads_through(found(mixed("mha"))[1]).all()
-
-
-def test_chosen_channels_are_spread_over_all() -> None:
-    assert functions.spread(64, 3).tolist() == [0, 32, 63]
-    assert functions.spread(2, 9).tolist() == [0, 1]
-    call = mixed("csp")
-    chosen, maps = call.maps(3) or pytest.fail("no maps")
-    assert_close(maps, found(call)[1][chosen])
 
 
 @pytest.fixture(scope="module")

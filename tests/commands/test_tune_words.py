@@ -38,11 +38,6 @@ def test_rates_that_are_given_alone_are_tried_in_place_of_random_points(given: l
     assert len(composed["rates"]) == (1 if "rates=[1e-3]" in given else 3)
 
 
-@pytest.mark.parametrize("command", ["tune", "audit", "map"])
-def test_several_jobs_at_once_are_asked_for_in_the_same_way(command: str) -> None:
-    assert compose_root(["launcher.jobs=2"], command)["launcher"]["jobs"] == 2
-
-
 def test_options_of_an_attention_belong_to_the_runs() -> None:
     own, words = words_of("attention=csp", "attention.group_size=4")
     assert own[:2] == ["subject=csp", "against=[]"] and words == ["attention.group_size=4"]
