@@ -146,11 +146,6 @@ def _index_axis(axes: Axes, name: str, ends: tuple[int, int]) -> None:
     """The x axis of layers, epochs or indices, with whole numbers only."""
     room = 0.02 * (ends[1] - ends[0]) or 0.5  # for half a symbol
     axes.set(xlabel=name, xlim=(ends[0] - room, ends[1] + room))
-    whole_numbers(axes)
-
-
-def whole_numbers(axes: Axes) -> None:
-    """Number the x axis by whole numbers only."""
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
 
 

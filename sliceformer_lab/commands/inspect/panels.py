@@ -49,7 +49,8 @@ def draw_grid(
     `axes_names` are that of x and of y in each row of panels, whose y axes are equal; the first `log_rows` are
     logarithmic.
     """
-    tables = [(title, lines_over(rows, _abscissa(rows))) for title, rows in shown]
+    along = "index" if any((rows["measure"] == "spectrum").any() for _, rows in shown) else "layer"
+    tables = [(title, lines_over(rows, along)) for title, rows in shown]
     reach = (min(int(table["x"].min()) for _, table in tables), max(int(table["x"].max()) for _, table in tables))
     panels = []
     for row, label in enumerate(axes_names[1]):
@@ -69,10 +70,6 @@ def draw_grid(
         columns=columns,
         has_outer_labels=True,
     )
-
-
-def _abscissa(rows: pd.DataFrame) -> str:
-    return "index" if (rows["measure"] == "spectrum").any() else "layer"
 
 
 def lines_over(table: pd.DataFrame, along: str) -> pd.DataFrame:

@@ -91,22 +91,17 @@ class ShowSpectrum(Analysis):
             with evaluation_mode(opened.model), record_blocks(blocks) as taken:
                 opened.model(batch)
             parts.append(measure_layers(blocks, taken, max_tokens=self.max_tokens, seed=self.seed))
-        return _join_batches(parts)
-
-
-def _join_batches(parts: Sequence[Layers]) -> Layers:
-    """The samples of several batches, concatenated; shorter spectra are padded with NaN."""
-    first = parts[0]
-    return [
-        [
-            {name: _join_arrays([part[layer][place][name] for part in parts]) for name in MEASURES}
-            for place in range(len(PLACES))
+        return [
+            [
+                {name: _join([seen[name] for seen in batches]) for name in MEASURES}
+                for batches in zip(*layer, strict=True)
+            ]
+            for layer in zip(*parts, strict=True)
         ]
-        for layer in range(len(first))
-    ]
 
 
-def _join_arrays(values: Sequence[Tensor]) -> Tensor:
+def _join(values: Sequence[Tensor]) -> Tensor:
+    """The samples of several batches; shorter spectra end with NaN."""
     longest = max(value.shape[-1] for value in values)
     return torch.cat([pad(value, (0, longest - value.shape[-1]), value=torch.nan) for value in values])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -30,11 +29,6 @@ REFUSED = {
 }
 
 
-def sorted_words(words: Sequence[str]) -> list[str]:
-    """The words as options of conf/map.yaml: those that it does not have are put into `words`. Raises ConfigError."""
-    return with_passed_words(words, COMMAND.word, {"attention": "attentions", "probe": "probes"}, REFUSED)
-
-
 def job(cfg: DictConfig, folder: Path) -> None:
     """Validate the options, train what is left of the map, and draw it. Raises LabError."""
     del folder  # it is the option of this name
@@ -56,5 +50,5 @@ COMMAND = Command(
     },
     sections=lambda: {"When to use which": USE_OF_COMMANDS, "Written to FOLDER": FILES},
     job=job,
-    own_words=sorted_words,
+    own_words=lambda words: with_passed_words(words, "map", {"attention": "attentions", "probe": "probes"}, REFUSED),
 )

@@ -196,12 +196,12 @@ def _find_spectra(plotted: PlotTable) -> Probed | None:
 def _spectra_of(record: ProbeRecord) -> Iterator[tuple[object, ...]]:
     for form in FORMS:
         layers = record.at("spectrum", "output", form)
-        for place, layer in enumerate(_spread_indices(len(layers), MAX_LAYERS)):
+        for place, layer in enumerate(thin_out(range(len(layers)), MAX_LAYERS)):
             yield from ((form, place, *point) for point in _list_points(layers[layer]))
 
 
 def _growth_of(record: ProbeRecord) -> Iterator[tuple[object, ...]]:
-    for moment in _spread_indices(len(record.epochs), MAX_EPOCHS):
+    for moment in thin_out(range(len(record.epochs)), MAX_EPOCHS):
         last = record.at("spectrum", "output", "raw", moment=moment)[-1]
         yield from ((int(record.epochs[moment]) + 1, *point) for point in _list_points(last))
 
@@ -216,14 +216,9 @@ def _depth_of(record: ProbeRecord) -> Iterator[tuple[object, ...]]:
 
 def _training_of(record: ProbeRecord) -> Iterator[tuple[object, ...]]:
     for name, form, title in DEPTH_PANELS:
-        for moment in _spread_indices(len(record.epochs), MAX_LINE_POINTS):
+        for moment in thin_out(range(len(record.epochs)), MAX_LINE_POINTS):
             value = float(record.at(name, "output", form, moment=moment).mean())
             yield title, int(record.epochs[moment]) + 1, value
-
-
-def _spread_indices(count: int, most: int) -> list[int]:
-    """At most `most` of the numbers 0 to `count` - 1, with the first and the last."""
-    return [int(number) for number in thin_out(np.arange(count), most)]
 
 
 def _list_points(values: np.ndarray) -> Iterator[tuple[int, float]]:
@@ -235,7 +230,7 @@ def _list_points(values: np.ndarray) -> Iterator[tuple[int, float]]:
 
 def _layer_titles(depths: Sequence[int]) -> list[str]:
     """Titles of the chosen layers, in models of one or several depths."""
-    chosen = [[f"{layer + 1} of {depth}" for layer in _spread_indices(depth, MAX_LAYERS)] for depth in depths]
+    chosen = [[f"{layer + 1} of {depth}" for layer in thin_out(range(depth), MAX_LAYERS)] for depth in depths]
     return [f"Layer {', '.join(filter(None, names))}" for names in zip_longest(*chosen)]
 
 
