@@ -102,11 +102,9 @@ class Checkpoints(Checkpoint):
         checkpoint[IDENTITY_KEY] = self._identity
 
     def state_dict(self) -> dict[str, Any]:
-        """The best score so far, for the checkpoint."""
         return {"best": self._best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restores the best score."""
         self._best = state_dict["best"]
 
 

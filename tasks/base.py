@@ -64,7 +64,6 @@ class Task(TaskModule):
         return batch.known
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """One training batch -> its loss."""
         loss = self.loss(self(batch), batch.target)
         self.train_loss.update(loss.detach(), self.counted_parts(batch))
         if not self._logs_train_loss:  # once an epoch: Lightning computes the metric when it needs it
@@ -152,11 +151,9 @@ class Task(TaskModule):
 
     def kept(self, output: Tensor, batch: Batch) -> Tensor:
         """The prediction to save: the output itself, or the decision made from it."""
-        del batch
         return output
 
     def predicted(self, batch: Batch) -> Tensor:
-        """The prediction for a batch as predictions.npz would hold it."""
         return self.kept(self(batch), batch).to(self.kept_type)
 
     def gathered_predictions(self) -> dict[str, dict[str, Tensor]]:
@@ -184,7 +181,6 @@ class Task(TaskModule):
         self._scored.pop("val", None)
 
     def on_test_start(self) -> None:
-        """Drops the predictions of an earlier pass."""
         self._scored.pop("test", None)
 
     def configure_model(self) -> None:

@@ -56,7 +56,6 @@ class Maskable(Task):
         """The tokens of the units after the encoder (B, N, C), with `hidden.vector` in place of hidden units."""
 
     def pretraining(self, options: PretrainOptions, seed: int) -> Pretraining:
-        """The masked modelling of this task's inputs with its encoder."""
         return MaskedModelling(self, options, seed)
 
 
@@ -140,7 +139,6 @@ class MaskedAccuracy(MeanOfValues):
     summed_as = torch.long
 
     def update(self, predicted: Tensor, target: Tensor) -> None:
-        """Scores some units."""
         self.add(predicted == target[is_masked(target)])
 
 
@@ -155,12 +153,9 @@ class MostFrequent(Metric):
         self.add_state("counts", torch.zeros(classes, dtype=torch.long), dist_reduce_fx="sum")
 
     def update(self, predicted: Tensor, target: Tensor) -> None:
-        """Counts some units."""
-        del predicted
         self.counts += target[is_masked(target)].bincount(minlength=len(self.counts))
 
     def compute(self) -> Tensor:
-        """The share of the commonest class."""
         return self.counts.max() / self.counts.sum()
 
 
@@ -185,7 +180,6 @@ class MaskedR2(Metric):
         self.add_state("errors", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, predicted: Tensor, target: Tensor) -> None:
-        """Scores some units."""
         mask = is_masked(target)
         self.errors += (predicted - target[mask]).double().square().sum()
         known = target.masked_fill(~mask[..., None], 0).double()
@@ -195,7 +189,6 @@ class MaskedR2(Metric):
         self.squares[places] += known.square().sum(0)
 
     def compute(self) -> Tensor:
-        """R2; NaN if all numbers are equal."""
         count, total = (self.count, self.total) if self.at_position else (self.count.sum(), self.total.sum())
         deviations = self.squares.sum() - (total.square() / count.clamp_min(1)).sum()
         return torch.where(deviations > 0, 1 - self.errors / deviations, torch.nan).float()

@@ -105,7 +105,6 @@ class MeanChamfer(MeanOfValues):
         self.of_centre = of_centre
 
     def update(self, predicted: Tensor, target: Tensor) -> None:
-        """Scores the hidden balls of a batch."""
         if len(predicted):
             found = torch.zeros_like(predicted[:, :1]) if self.of_centre else predicted
             self.add(chamfer(found, target))

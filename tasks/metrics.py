@@ -20,7 +20,6 @@ class KnownMeanAbsoluteError(MeanAbsoluteError):
     """Mean absolute error over the targets that are known (not NaN). (B, T), (B, T) -> scalar."""
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Scores some outputs."""
         known = ~target.isnan()
         super().update(preds[known], target[known])
 
@@ -29,7 +28,6 @@ class KnownAccuracy(BinaryAccuracy):
     """Share of the known labels (not NaN) that the signs of the logits predict. (B, T), (B, T) -> scalar."""
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Scores some logits."""
         known = ~target.isnan()
         if known.any():  # torchmetrics refuses none
             super().update((preds[known] > 0).long(), target[known].long())
@@ -52,12 +50,10 @@ class MeanOverTargets(Metric):
         self.add_state("targets", [], dist_reduce_fx="cat")
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Adds outputs and targets."""
         self.outputs.append(preds)
         self.targets.append(target)
 
     def compute(self) -> Tensor:
-        """The mean score over targets."""
         columns = zip(dim_zero_cat(self.outputs).T, dim_zero_cat(self.targets).T, strict=True)
         scores = [self.score(output[~target.isnan()], target[~target.isnan()]) for output, target in columns]
         return torch.stack(scores).nanmean()
@@ -111,7 +107,6 @@ class BatchPrecision(MeanOfValues):
     summed_as = torch.float32
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Scores the logits of a batch."""
         known = ~target.isnan()
         labels = target[known].long()
         if labels.any():
@@ -125,7 +120,6 @@ class OneVsRestAUC(MeanOverTargets):
         super().__init__(auc)
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Adds logits and classes."""
         super().update(log_odds(preds), torch.nn.functional.one_hot(target, preds.shape[1]).float())
 
 
@@ -136,7 +130,6 @@ class MeanClassAccuracy(MulticlassConfusionMatrix):
     """
 
     def compute(self) -> Tensor:
-        """The mean over classes; NaN without examples."""
         counts = self.confmat.sum(dim=1)
         return (self.confmat.diagonal() / counts)[counts > 0].mean()
 
@@ -158,11 +151,9 @@ class MeanBits(MeanOfValues):
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Adds the bits of some targets, which `preds` holds."""
-        del target
         self.add(preds)
 
     def compute(self) -> Tensor:
-        """The mean over targets."""
         mean = super().compute()
         return mean.exp2() if self.power else mean
 

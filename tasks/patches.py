@@ -47,7 +47,6 @@ class PatchTask(Maskable):
         )
 
     def initialise(self) -> None:
-        """Loads the pretrained weights of `encoder.init`, if any."""
         if self.encoder.options.init is not None:
             from sliceformer_lab.encoder.pretrained import initialise_images
 
@@ -66,7 +65,6 @@ class PatchTask(Maskable):
         return patches if self.embedding.order is None else patches[:, self.embedding.order]
 
     def with_units(self, batch: Batch, units: Tensor) -> Batch:
-        """The batch with other patches."""
         if self.embedding.order is not None:
             units = units[:, self.embedding.order.argsort()]
         size = batch.inputs.shape[2:]

@@ -99,7 +99,6 @@ class PeptideNumbers(PeptideTask):
 
     @property
     def kind(self) -> TargetKind:
-        """Numbers."""
         return Numbers(form=self.number_loss)
 
 

@@ -55,7 +55,6 @@ class PointClassification(CloudTask, SequenceClassification):
         self.head = nn.Sequential(Dropout(head_dropout), self.head)
 
     def build_metrics(self) -> MetricCollection:
-        """Accuracy over all clouds, and the mean of the classes' accuracies."""
         mean = MeanClassAccuracy(self.data_spec.num_classes)
         metrics: dict[str, Metric | MetricCollection] = dict(super().build_metrics().items())
         return MetricCollection(metrics | {"mean_class_accuracy": mean}, compute_groups=False)
@@ -79,7 +78,6 @@ class PartIoU(Metric):
         self.add_state("categories", default=[], dist_reduce_fx="cat")
 
     def update(self, predicted: Tensor, target: Tensor) -> None:
-        """Scores some shapes."""
         category = category_of(target, self.parts)
         self.categories.append(category)
         self.shapes.append(
@@ -165,7 +163,6 @@ class PointSegmentation(CloudTask):
         return functional.cross_entropy(output.transpose(1, 2), target, label_smoothing=self.label_smoothing)
 
     def evaluation_loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """Cross-entropy without smoothing."""
         return functional.cross_entropy(output.transpose(1, 2), target)
 
     def chance(self, targets: Tensor) -> float:

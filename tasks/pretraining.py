@@ -33,11 +33,9 @@ class Pretraining(Task):
 
     @property
     def encoder(self) -> Encoder:  # type: ignore[override]  # the task's, and in no state_dict twice
-        """The task's encoder."""
         return self.task.encoder
 
     def initialise(self) -> None:
-        """Loads pretrained weights of `encoder.init`, if any."""
         self.task.initialise()
 
     def example(self) -> Batch:
@@ -58,7 +56,6 @@ class Pretraining(Task):
         return torch.from_numpy(np.stack(rows)).to(ids.device)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """One training batch -> its loss."""
         return super().training_step(self.hide(batch, self.trainer.global_step), batch_idx)
 
     def _score(self, batch: Batch, split: str, prefix: str, *, keep: bool) -> None:

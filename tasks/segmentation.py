@@ -103,7 +103,6 @@ class ImageSegmentation(PatchTask):
         return {"iou_by_class": dict(zip(data.class_names(), values, strict=True))}
 
     def columns(self, names: Names) -> tuple[str, ...]:
-        """The mask, and the share of each class."""
         return tuple(self.outcomes(torch.zeros(1, 1, 1), names)[0])
 
     def outcomes(self, outputs: Tensor, names: Names) -> list[TableRow]:
@@ -116,7 +115,6 @@ class ImageSegmentation(PatchTask):
         return outcome | {"mask": resize_mask(outcome["mask"], (height, width))}
 
     def pictures(self, scored: ScoredSplit) -> Mapping[str, Callable[[Path], None]]:
-        """Image, true and predicted mask of some examples."""
         return {"masks.png": partial(_draw_masks, scored)}
 
     def constant(self, targets: Tensor) -> tuple[str, Tensor]:
@@ -124,8 +122,6 @@ class ImageSegmentation(PatchTask):
         return "commonest class at each pixel", commonest_class(targets)
 
     def simple_models(self, data: DataModule, num_train: int) -> list[PixelForest]:
-        """A forest of pixels."""
-        del data, num_train
         return [PixelForest()]
 
 

@@ -89,7 +89,6 @@ class SequenceClassification(Maskable, TargetTask):
         self.weigh_classes(class_weights)
 
     def initialise(self) -> None:
-        """Loads the pretrained weights of `encoder.init`, if any."""
         if self.encoder.options.init is not None:
             from sliceformer_lab.encoder.pretrained import initialise_texts
 
@@ -97,7 +96,6 @@ class SequenceClassification(Maskable, TargetTask):
 
     @property
     def kind(self) -> TargetKind:
-        """What is predicted."""
         if self.double_softmax:
             return Classes(self.data_spec.num_classes, double_softmax=True)
         return super().kind
@@ -128,7 +126,6 @@ class SequenceClassification(Maskable, TargetTask):
 
     def embed(self, inputs: Tensor, padding: Padding | None, hidden: Hidden | None = None) -> Tensor:
         """The tokens (B, N, C), with a CLS token in front if pooling reads one."""
-        del padding
         return self.embedding(inputs, hidden)
 
     def _padding_of_tokens(self, padding: Padding | None) -> Padding | None:

@@ -54,7 +54,6 @@ class TargetTask(Task):
 
     @property
     def num_outputs(self) -> int:
-        """Classes, numbers or labels."""
         return self.data_spec.num_targets or self.data_spec.num_classes
 
     def setup(self, stage: str) -> None:
@@ -84,7 +83,6 @@ class TargetTask(Task):
         return output * self.target_std + self.target_mean if isinstance(self.kind, Numbers) else output
 
     def build_metrics(self) -> MetricCollection:
-        """The metrics of classes, numbers or labels."""
         return MetricCollection(dict(self.kind.metrics()), compute_groups=False)
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
@@ -93,7 +91,6 @@ class TargetTask(Task):
         return self.kind.loss(output, target, self.target_std, weights, self.label_smoothing)
 
     def evaluation_loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """The loss without smoothing and weights."""
         return self.kind.loss(output, target, self.target_std)
 
     def thresholds(self, predictions: Mapping[str, Mapping[str, Tensor]]) -> tuple[float, ...]:
@@ -116,23 +113,18 @@ class TargetTask(Task):
         }
 
     def chance(self, targets: Tensor) -> float:
-        """The monitored metric of the best constant prediction."""
         return self.kind.chance(targets)
 
     def columns(self, names: Names) -> tuple[str, ...]:
-        """Those of `outcomes`."""
         return tuple(self.outcomes(torch.zeros(1, len(names.classes) or len(names.targets)), names)[0])
 
     def outcomes(self, outputs: Tensor, names: Names) -> list[TableRow]:
-        """The class, numbers or labels of each sample."""
         return self.kind.outcomes(outputs, names)
 
     def truths(self, targets: Tensor, names: Names) -> list[TableRow]:
-        """The true class, numbers or labels of each sample."""
         return self.kind.truths(targets, names)
 
     def pictures(self, scored: ScoredSplit) -> Mapping[str, Callable[[Path], None]]:
-        """Those of classes, numbers or labels."""
         return self.kind.pictures(scored)
 
     def constant(self, targets: Tensor) -> tuple[str, Tensor]:
@@ -140,5 +132,4 @@ class TargetTask(Task):
         return self.kind.constant(targets)
 
     def simple_models(self, data: DataModule, num_train: int) -> Sequence[SimpleModel]:
-        """Models on each kind of features that suits the contents."""
         return self.kind.simple_models(data.content_kind, num_train)

@@ -68,7 +68,6 @@ class Classes:
         self, output: Tensor, target: Tensor, scale: Tensor, weights: Tensor | None = None, smoothing: float = 0.0
     ) -> Tensor:
         """Cross-entropy with label smoothing; the soft targets (B, classes) of Mixup are smoothed already."""
-        del scale
         smoothing = smoothing if target.ndim == 1 else 0.0
         return F.cross_entropy(output, target, weight=weights, label_smoothing=smoothing)
 
@@ -140,7 +139,6 @@ class Numbers:
         self, output: Tensor, target: Tensor, scale: Tensor, weights: Tensor | None = None, smoothing: float = 0.0
     ) -> Tensor:
         """Mean loss of the known numbers, divided by `scale`; numbers have neither weights nor smoothing."""
-        del weights, smoothing
         known = ~target.isnan()
         errors = ((output - target) / scale).where(known, 0.0)
         each = errors.abs() if self.form == "l1" else F.smooth_l1_loss(errors, errors * 0, reduction="none")
@@ -154,7 +152,6 @@ class Numbers:
         return float((targets - targets.nanmedian(dim=0).values).abs().nanmean())
 
     def outcomes(self, outputs: Tensor, names: Names) -> list[TableRow]:
-        """The numbers."""
         return [
             {f"prediction_{name}": seven_digits(value) for name, value in zip(names.targets, row, strict=True)}
             for row in outputs.tolist()
@@ -199,7 +196,6 @@ class Labels:
         self, output: Tensor, target: Tensor, scale: Tensor, weights: Tensor | None = None, smoothing: float = 0.0
     ) -> Tensor:
         """Binary cross-entropy, averaged over the known labels; `weights` (T,) are those of true labels."""
-        del scale, smoothing
         known = ~target.isnan()
         each = F.binary_cross_entropy_with_logits(output, target.nan_to_num(), pos_weight=weights, reduction="none")
         return each.where(known, 0.0).sum() / known.sum().clamp_min(1)
@@ -234,7 +230,6 @@ class Labels:
         return "label frequencies", targets.double().nanmean(dim=0).float().logit(eps=1e-6)
 
     def pictures(self, scored: ScoredSplit) -> Mapping[str, Callable[[Path], None]]:
-        """The ROC curves."""
         from sliceformer_lab.measures.result_plots import plot_roc
 
         return {"roc.png": partial(_draw_plot, plot_roc, scored)}

@@ -28,7 +28,6 @@ class AnswerAccuracy(MeanOfValues):
     summed_as = torch.long
 
     def update(self, predicted: Tensor, target: Tensor) -> None:
-        """Scores some sequences."""
         self.add(is_right(predicted, target)[target != NO_CLASS])
 
 
@@ -53,7 +52,6 @@ class TokenAnswers(Task):
         initialise_head(self.head, self.encoder.options)
 
     def build_metrics(self) -> MetricCollection:
-        """Accuracy over the asked tokens."""
         return MetricCollection({"accuracy": AnswerAccuracy()}, compute_groups=False)
 
     def forward(self, batch: Batch) -> Tensor:
@@ -80,7 +78,6 @@ class TokenAnswers(Task):
 
     def chance(self, targets: Tensor) -> float:
         """The best accuracy from the asked token and its position."""
-        del targets
         return float(self.data_spec.chance or 0.0)
 
     def more_results(self, data: DataModule, predictions: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Any]:

@@ -212,12 +212,6 @@ def is_finished(folder: Path) -> bool:
     return summary is not None and summary.status == "ok"
 
 
-def checkpoint_file(folder: Path, name: str) -> Path | None:
-    """The path FOLDER/checkpoints/NAME.ckpt, or None if there is no such file."""
-    file = folder / "checkpoints" / f"{name}.ckpt"
-    return file if file.is_file() else None
-
-
 def resumable_checkpoint(folder: Path) -> Path | None:
     """The newest checkpoint that can be read and holds finite weights: the last, the previous or the best one.
 
@@ -249,12 +243,11 @@ def _check_finite(file: Path) -> None:
 
 def scored_checkpoint(selection: str, folder: Path) -> Path:
     """The checkpoint that the selection rule picks. Raises RunFolderError if the run has none."""
-    name = "last" if selection == "last" else "best"
-    file = checkpoint_file(folder, name)
-    if file is None:
+    file = folder / "checkpoints" / (LAST if selection == "last" else BEST)
+    if not file.is_file():
         raise RunFolderError(
-            f"{folder} has no checkpoints/{name}.ckpt: the run has not finished an epoch, or tried one "
-            "batch only (debug=fast)"
+            f"{folder} has no checkpoints/{file.name}: the run has not finished an epoch, or tried one batch only "
+            "(debug=fast)"
         )
     return file
 

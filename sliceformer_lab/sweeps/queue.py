@@ -65,7 +65,6 @@ class Queue:
         return None
 
     def state(self, job: PlannedJob) -> JobState:
-        """The state of a job."""
         return state_of(self.sweep.place(job))
 
     def note_end(self, job: PlannedJob) -> None:

@@ -42,7 +42,6 @@ class TaskModule(LightningModule, ABC):
     @classmethod
     def passes_bias(cls, options: Mapping[str, Any]) -> bool:
         """Whether a task with these options passes a pairwise bias to the attention."""
-        del options
         return False
 
     @abstractmethod
@@ -82,22 +81,18 @@ class TaskModule(LightningModule, ABC):
 
     def columns(self, names: Names) -> tuple[str, ...]:
         """The columns of `outcomes`; () if a table cannot hold what is predicted of a sample."""
-        del names
         return ()
 
     def outcomes(self, outputs: Tensor, names: Names) -> list[TableRow]:
         """What is predicted of each sample, by column, from saved outputs (n, ...)."""
-        del outputs, names
         return []
 
     def truths(self, targets: Tensor, names: Names) -> list[TableRow]:
         """The target of each sample, by column of predictions.csv; [] if there is no such table."""
-        del targets, names
         return []
 
     def thresholds(self, predictions: PredictedSplits) -> tuple[float, ...]:
         """The probability of each label above which it is predicted, chosen on the validation predictions."""
-        del predictions
         return ()
 
     def decided_metrics(self, predictions: PredictedSplits, thresholds: Sequence[float] = ()) -> dict[str, float]:
@@ -105,37 +100,30 @@ class TaskModule(LightningModule, ABC):
 
         The decisions follow from `thresholds`, those of a trained model, or from validation if there are none.
         """
-        del predictions, thresholds
         return {}
 
     def at_input_size(self, outcome: TableRow, content: Content) -> TableRow:
         """The outcome of a new input in the size of the input, such as a mask, from one in the size of the model."""
-        del content
         return outcome
 
     def pictures(self, scored: ScoredSplit) -> Mapping[str, Callable[[Path], None]]:
         """What draws the pictures of a scored split that is not empty, by the file's name (lower case, .png)."""
-        del scored
         return {}
 
     def constant(self, targets: Tensor) -> tuple[str, Tensor] | None:
         """Name and output (...) of the best constant prediction for training targets (n, ...); None: it has none."""
-        del targets
         return None
 
     def simple_models(self, data: DataModule, num_train: int) -> Sequence[SimpleModel]:
         """The models that learn in seconds from `num_train` of these data, as references; the last is the strongest."""
-        del data, num_train
         return ()
 
     def more_references(self, data: DataModule, predictions: PredictedSplits) -> list[TableRow]:
         """Rows of further references, as `references` returns them, from data and gathered predictions."""
-        del data, predictions
         return []
 
     def more_results(self, data: DataModule, predictions: PredictedSplits) -> dict[str, Any]:
         """Facts of this task that the summary gains besides metrics and chance, from data and gathered predictions."""
-        del data, predictions
         return {}
 
     def pretraining(self, options: PretrainOptions, seed: int) -> TaskModule:
@@ -143,7 +131,6 @@ class TaskModule(LightningModule, ABC):
 
         Raises ConfigError if the task has none.
         """
-        del options, seed
         raise ConfigError(f"{type(self).__name__} has no pretraining")
 
     def kept_weights(self) -> set[str]:

@@ -68,7 +68,6 @@ class OwnProcesses(LightningEnvironment):
 
     @property
     def creates_processes_externally(self) -> bool:
-        """Lightning starts no processes."""
         return True
 
 

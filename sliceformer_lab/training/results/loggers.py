@@ -31,28 +31,22 @@ class WatchingLogger(Logger):
 
     @property
     def name(self) -> str | None:
-        """The name of the other logger's experiment."""
         return self._logger.name
 
     @property
     def version(self) -> int | str | None:
-        """The version of the other logger's experiment."""
         return self._logger.version
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Passes the metrics on."""
         self.use(lambda logger: logger.log_metrics(metrics, step))
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:  # Lightning's signature
-        """Passes the options on."""
         self.use(lambda logger: logger.log_hyperparams(params, *args, **kwargs))
 
     def save(self) -> None:
-        """Saves the metrics so far."""
         self.use(lambda logger: logger.save())
 
     def finalize(self, status: str) -> None:
-        """Ends the other logger."""
         self.use(lambda logger: logger.finalize(status))
 
     def use(self, action: Callable[[Logger], object]) -> None:
@@ -64,7 +58,6 @@ class PrefixedLogger(WatchingLogger):
     """Another logger for the pretraining of a run, whose metrics it names pretrain/..., and which stays open."""
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Passes the metrics on."""
         super().log_metrics({f"pretrain/{name}": value for name, value in metrics.items()}, step)
 
     def finalize(self, status: str) -> None:
@@ -91,16 +84,13 @@ class TrackioLogger(Logger):
 
     @property
     def name(self) -> str:
-        """The name of the run."""
         return self._name
 
     @property
     def version(self) -> str:
-        """The id of the run."""
         return str(self.run.id)
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Logs a row of metrics."""
         self.run.log(dict(metrics), step)
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:  # Lightning's signature

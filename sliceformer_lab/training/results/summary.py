@@ -148,12 +148,10 @@ class RecordPlace(Callback):
         self._summary = summary
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Records the first step."""
         del pl_module
         self._summary.note_start(from_step=trainer.global_step, processes=trainer.world_size)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Records the step of a checkpoint."""
         del pl_module, checkpoint
         self._summary.note_start(to_step=trainer.global_step)
 
