@@ -53,16 +53,6 @@ def test_curves_that_ask_for_another_recipe_are_warned_of(
     assert len(found) == bool(words) and all(word in found[0] for word in words)
 
 
-def test_error_that_falls_late_is_an_improvement(task: TaskModule) -> None:
-    task.monitor_mode = "min"
-    (warning,) = warnings_of(task, history(RISING[::-1]), "val/accuracy", 100)
-    assert "still improving" in warning and "0.3000 before" in warning
-
-
-def test_run_scored_at_its_last_epoch_by_choice_gets_no_advice_on_the_best(task: TaskModule) -> None:
-    assert warnings_of(task, history(RISING), None, 100) == []
-
-
 @pytest.mark.parametrize(
     ("options", "total", "expected"),
     [

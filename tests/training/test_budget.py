@@ -16,8 +16,6 @@ from support.plans import build_data, build_task
 from support.run_folders import read_summary
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.attention.base import LayerSpec
-from sliceformer_lab.attention.csp import CSP
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.explain import job_config
@@ -68,14 +66,6 @@ def test_csp_under_the_parameters_of_mha_is_the_wide_csp_of_the_paper() -> None:
     with torch.device("meta"):
         parameters = num_parameters(built(solved))
     assert parameters + 2 * 512 == 9_523_722  # operators spec, section 2; 2 dim for the CLS token the paper allocates
-
-
-@pytest.mark.parametrize("attention", ["csp", "mean", "depthwise_conv"])
-def test_multiply_adds_of_another_attention_are_met(attention: str) -> None:
-    config = configured(attention, budget="flops:mha")
-    target = multiply_adds(configured("mha"))
-    assert multiply_adds(config) < 0.9 * target
-    assert multiply_adds(within_budget(config)) == pytest.approx(target, rel=0.01)
 
 
 SOLVED: list[tuple[dict[str, Any], str]] = [
@@ -143,27 +133,17 @@ def test_budgets_work_for_every_kind_of_task(changes: dict[str, Any]) -> None:
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"budget": "watts:3"}, r"^budget=watts:3: give params: or flops: and a number or an attention, as in params:6"),
-    ({"budget": "params"}, r"^budget=params: give params: or flops: and a number"),
     ({"budget": "params:-3"}, r"^budget=params:-3: should be between 1 and 1e\+15$"),
-    ({"budget": "params:0K"}, r"^budget=params:0K: should be between 1"),
-    ({"budget": "params:1e16"}, r"^budget=params:1e16: should be between 1"),
     ({"budget": "flops:mah"}, r"^budget=flops:mah: mah is neither a number such as 6.38M .* did you mean mha\?$"),
-    ({"budget": "params:3T"}, r"^budget=params:3T: 3T is neither a number such as 6.38M nor an attention$"),
     (
         {"budget": "params:1K"},
         r"^budget=params:1K: no width comes within 5 % of 1,000 parameters; the nearest this model can have: "
         r"[\d,]+ \(encoder.dim=4\) and [\d,]+ \(encoder.mlp_dim=1\)$",
     ),
-    (
-        {"budget": "params:23K", "encoder__num_heads": 16, "budget_by": "encoder.dim"},
-        r"^budget=params:23K: no width comes within 5 % of 23,000 parameters; the nearest .*: "
-        r"[\d,]+ \(encoder.dim=48\) and [\d,]+ \(encoder.dim=64\)$",
-    ),
     ({"attention": "mean", "budget_by": "attention.inner_mult"}, r"^budget_by=.*has no such width; choose encoder"),
     ({"attention": "mha", "block": "set", "budget_by": "encoder.mlp_dim"}, "changes nothing in this model"),
     ({"attention": "sliceformer", "block": "set", "budget_by": "attention.inner_mult"}, "leave head_dim and inner_mu"),
     ({"budget": "params:mha", "encoder__num_heads": 5}, "^encoder: num_heads=5 does not divide dim=64"),
-    ({"budget": "params:mha_times_tokens", "block": "gcn"}, "^block: GPSBlock convolves along edges"),
 ]
 
 
@@ -183,12 +163,6 @@ def test_a_reference_attention_that_cannot_take_the_data_is_refused() -> None:
 def test_a_solved_width_fits_its_positions(position: str, head_dim: int | None) -> None:
     sizes = {"encoder__position": position, "encoder__num_heads": 2, "encoder__head_dim": head_dim}
     built(within_budget(configured("mha", budget="params:101K", budget_by="encoder.dim", **sizes)))
-
-
-def test_inner_width_is_rounded_to_whole_channels_of_every_head() -> None:
-    spec = LayerSpec(dim=12, num_heads=4, max_len=8)
-    widths = {mult: CSP(spec, inner_mult=mult).width for mult in (0.01, 1 / 3, 1, 1.3, 1.4, 2)}
-    assert widths == {0.01: 4, 1 / 3: 4, 1: 12, 1.3: 16, 1.4: 16, 2: 24}
 
 
 @pytest.fixture
@@ -214,12 +188,3 @@ def test_run_records_the_budget_and_the_solved_width_and_resuming_keeps_it(
     monkeypatch.setattr(budget, "within_budget", solve_again)
     assert main(("resume=first",)) == 0
     assert "budget=params:samsa: a resumed run keeps its con" in refused("resume=first", "budget=params:samsa")
-
-
-def test_sweep_over_attentions_makes_models_of_one_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    attentions = ("mha", "csp", "identity")
-    assert main(("-m", f"attention={','.join(attentions)}", "budget=params:mha,watts:3", *DRY_RUN)) == 1
-    summaries = [read_summary(file.parent) for file in sorted(tmp_path.rglob("summary.json"))]
-    assert [summary["attention"] for summary in summaries] == list(attentions)
-    assert max(s["parameters"] for s in summaries) <= 1.01 * min(s["parameters"] for s in summaries)

@@ -113,25 +113,20 @@ def test_on_a_gpu_a_bad_loss_is_read_a_step_later_and_the_run_ends_with_its_plac
     assert all(bool(w.isfinite().all()) for w in best["state_dict"].values())
 
 
-@pytest.mark.parametrize(
-    ("phase", "number"),
-    [*((phase, signal.SIGTERM) for phase in PHASES), ("training", signal.SIGINT)],
-)
-def test_signal_ends_a_run_in_every_phase(
-    phase: str, number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("phase", PHASES)
+def test_signal_ends_a_run_in_every_phase(phase: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, method = PHASES[phase]
     original = getattr(owner, method)
     handlers = {s: signal.getsignal(s) for s in STOP_SIGNALS}
 
     def signalling(*args: Any) -> Any:
-        send(number)
+        send(signal.SIGTERM)
         return original(*args)
 
     monkeypatch.setattr(owner, method, signalling)
-    with pytest.raises(Interrupted, match=f"stopped by {number.name}") as stopped:
+    with pytest.raises(Interrupted, match="stopped by SIGTERM") as stopped:
         run(small_config("pictures=true", "reference=auto", f"paths.data={tmp_path / 'data'}"), tmp_path / "run")
-    assert stopped.value.exit_code == 128 + number
+    assert stopped.value.exit_code == 128 + signal.SIGTERM
     assert read_summary(tmp_path / "run")["status"] == "interrupted"
     assert {s: signal.getsignal(s) for s in STOP_SIGNALS} == handlers
     if phase not in ("preparing", "validating"):

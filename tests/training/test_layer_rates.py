@@ -44,10 +44,6 @@ def test_each_block_learns_at_a_share_of_the_rate_of_the_block_above(optimizer: 
     assert {name: found[name] for name in expected} == pytest.approx(expected)
 
 
-def test_without_layer_decay_all_parameters_have_one_rate() -> None:
-    assert set(rates(task_of("optim.lr=1e-3")).values()) == {1e-3}
-
-
 @pytest.mark.parametrize("pretrain", ["none", "masked"])
 def test_frozen_blocks_keep_their_weights_and_all_others_learn(pretrain: str, tmp_path: Path) -> None:
     words = ("encoder.depth=2", "optim.freeze=1", "optim.epochs=1", f"pretrain={pretrain}")

@@ -24,10 +24,8 @@ from sliceformer_lab.training.results.record import draw_pictures
 
 CLASSES, NUMBERS = {"confusion.png", "mistakes.png"}, {"predicted.png", "mistakes.png"}
 EXPECTED = {
-    **dict.fromkeys(
-        ("digits", "text_csv", "point_folder", "series_csv", "lra_retrieval", "lra_listops", "modelnet40"), CLASSES
-    ),
-    **dict.fromkeys(("molecule_csv", "peptides_struct"), NUMBERS),
+    **dict.fromkeys(("digits", "text_csv", "point_folder", "series_csv"), CLASSES),
+    "molecule_csv": NUMBERS,
     "peptides_func": {"roc.png"},
     "mask_folder": {"masks.png"},
     "shapenet_part": set(),
@@ -52,12 +50,7 @@ def predictions(data: DataModule) -> dict[str, dict[str, Tensor]]:
     return {"test": {"ids": torch.arange(len(targets)), "targets": targets, "logits": kept}}
 
 
-ALIKE = ("lra_retrieval", "lra_listops", "modelnet40", "peptides_struct")  # to others of their kind
-
-
-@pytest.mark.parametrize(
-    "task", [pytest.param(task, marks=pytest.mark.slow) if task in ALIKE else task for task in EXPECTED]
-)
+@pytest.mark.parametrize("task", EXPECTED)
 def test_every_kind_of_task_gets_the_pictures_that_make_sense_with_names_that_can_be_written(
     task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

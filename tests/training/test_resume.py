@@ -16,7 +16,7 @@ from support import official_files
 from support.devices import GPU
 from support.plans import run
 from support.run_folders import read_summary
-from support.runs import NOISE, assert_equal_runs, mark_interrupted, small_config, stopped_at
+from support.runs import assert_equal_runs, mark_interrupted, small_config, stopped_at
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.callbacks.checkpoint import Checkpoints
@@ -42,11 +42,6 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture
-def no_pictures_of_spectra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plots, "plot_spectra", lambda *_: None)  # drawing takes longer than a run
-
-
 @pytest.fixture(scope="module")
 def digits(uninterrupted: Callable[..., Path]) -> Path:
     return uninterrupted()
@@ -61,16 +56,6 @@ def contents(folder: Path) -> dict[Path, bytes]:
 def unfinished_copy(folder: Path, place: Path) -> Path:
     """A copy of a finished run, marked as interrupted."""
     return mark_interrupted(shutil.copytree(folder, place / "copy"))
-
-
-def test_resumed_run_equals_an_uninterrupted_one(uninterrupted: Callable[..., Path], tmp_path: Path) -> None:
-    """The run stops at an epoch's start; then its folder is moved. Within epochs: test_resume_within_epoch."""
-    with stopped_at(1):
-        run(small_config(*NOISE), tmp_path / "stopped")
-    assert read_summary(tmp_path / "stopped")["status"] == "failed"
-    folder = (tmp_path / "stopped").rename(tmp_path / "moved")
-    assert main([f"resume={folder}"]) == 0
-    assert_equal_runs(uninterrupted(*NOISE), folder)
 
 
 DEVICE_OPTIONS = {  # deterministic=true: cuBLAS and cuDNN then repeat a computation bit for bit
@@ -103,10 +88,11 @@ def test_run_stopped_before_or_after_its_training_ends_as_others(
     place: dict[str, Any], missing: str, digits: Path, tmp_path: Path
 ) -> None:
     with stopped_at(**place):
-        run(small_config(), tmp_path)
-    assert not (tmp_path / missing).exists()
-    assert main([f"resume={tmp_path}"]) == 0
-    assert_equal_runs(digits, tmp_path)
+        run(small_config(), tmp_path / "stopped")
+    assert not (tmp_path / "stopped" / missing).exists()
+    folder = (tmp_path / "stopped").rename(tmp_path / "moved")
+    assert main([f"resume={folder}"]) == 0
+    assert_equal_runs(digits, folder)
 
 
 def test_best_weights_survive_a_worse_epoch_after_the_resume(tmp_path: Path) -> None:
@@ -121,13 +107,6 @@ def test_best_weights_survive_a_worse_epoch_after_the_resume(tmp_path: Path) -> 
     assert read_checkpoint(file)["epoch"] == 1
 
 
-def test_time_of_all_starts_is_summed(digits: Path, tmp_path: Path) -> None:
-    folder = unfinished_copy(digits, tmp_path)
-    before = read_summary(folder)["wall_seconds"]
-    assert main([f"resume={folder}"]) == 0
-    assert read_summary(folder)["wall_seconds"] > before + 0.1
-
-
 def test_resume_with_another_precision_or_code_is_recorded_and_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,31 +117,28 @@ def test_resume_with_another_precision_or_code_is_recorded_and_says_so(
         run(small_config("trainer.precision=bf16-mixed"), tmp_path)
     assert "trainer.precision=bf16-mixed continues a run that was trained with 32-true" in caplog.text
     assert "the code has changed" in caplog.text and "to 0123456789ab" in caplog.text
-    starts = read_summary(tmp_path)["starts"]
+    summary = read_summary(tmp_path)
+    starts = summary["starts"]
+    assert summary["wall_seconds"] == pytest.approx(sum(start["seconds"] for start in starts), abs=0.02)
     assert starts[1]["git_commit"] == "0123456789ab" != starts[0]["git_commit"]
     assert [start["precision"] for start in starts] == ["32-true", "bf16-mixed"]
     assert [(start["from_step"], start["status"]) for start in starts] == [(0, "failed"), (2, "ok")]
 
 
-@pytest.mark.usefixtures("no_pictures_of_spectra")
-def test_resumes_add_no_rows_to_the_spectrum(tmp_path: Path) -> None:
-    config = small_config("callbacks=default", "callbacks.spectrum.every_n_epochs=2", "optim.epochs=3")
-    for epoch in (1, 2):
-        with stopped_at(epoch):
-            run(config, tmp_path)
-    run(config, tmp_path)
-    assert ProbeRecord.load(tmp_path / "spectrum.npz").epochs.tolist() == [-1, 1, 2]
-
-
-@pytest.mark.usefixtures("no_pictures_of_spectra")
-def test_a_resume_within_the_first_epoch_keeps_the_spectrum_before_training(tmp_path: Path) -> None:
-    config = small_config("callbacks=default", "callbacks.checkpoints.every_minutes=0", "optim.epochs=1")
+def test_resumes_keep_the_spectrum_before_training_and_add_no_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plots, "plot_spectra", lambda *_: None)  # drawing takes longer than a run
+    options = ("callbacks.spectrum.every_n_epochs=2", "callbacks.checkpoints.every_minutes=0", "optim.epochs=3")
+    config = small_config("callbacks=default", *options)
     with stopped_at(0, 1):
         run(config, tmp_path)
     before = ProbeRecord.load(tmp_path / "spectrum.npz")
+    with stopped_at(2):
+        run(config, tmp_path)
     run(config, tmp_path)
     found = ProbeRecord.load(tmp_path / "spectrum.npz")
-    assert before.epochs.tolist() == [-1] and found.epochs.tolist() == [-1, 0]
+    assert before.epochs.tolist() == [-1] and found.epochs.tolist() == [-1, 1, 2]
     np.testing.assert_array_equal(found.mean["stable_rank"][0], before.mean["stable_rank"][0])
 
 
@@ -245,9 +221,7 @@ def drop_the_model(file: Path, trace: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "mode", "sentence"),
     [
-        (truncate, "train", "cannot be read as a checkpoint"),
         (make_hostile, "train", "cannot be read as a checkpoint"),
-        (make_hostile, "eval", "cannot be read as a checkpoint"),
         (make_a_bare_pickle, "eval", "cannot be read as a checkpoint"),
         (take_from_another_model, "train", "belongs to another model"),
         (drop_the_model, "eval", "holds no model"),
@@ -285,9 +259,7 @@ def fill_with_nan(file: Path, trace: Path) -> None:
     ("damage", "damaged", "used"),
     [
         (truncate, ("last",), "previous"),
-        (fill_with_nan, ("last",), "previous"),
         (fill_with_nan, ("last", "previous"), "best"),
-        (drop_the_model, ("last", "previous"), "best"),
     ],
 )
 def test_run_goes_on_from_the_newest_checkpoint_that_can_be_used(

@@ -62,9 +62,7 @@ def step() -> Step:
     """A step of two tasks on this machine, seen from the first."""
     with socket.create_server(("", 0)) as free:
         port = free.getsockname()[1]
-    return Step(
-        identity="1.0.0", nodes=1, tasks=2, tasks_per_node="2", place=place(0), host="127.0.0.1", port=port
-    )  # fmt: skip
+    return Step(identity="1.0.0", nodes=1, tasks=2, tasks_per_node="2", place=place(0), host="127.0.0.1", port=port)
 
 
 def place(rank: int) -> ProcessRank:
@@ -160,7 +158,7 @@ def test_the_number_of_processes_on_a_node(devices: object, count: int) -> None:
     assert num_devices(trainer) == count
 
 
-def test_the_first_task_starts_and_ends_processes_of_the_other_one(
+def test_the_first_task_starts_and_ends_processes_of_the_other_one_and_sees_their_ends(
     step: Step, other: list[subprocess.Popen[bytes]]
 ) -> None:
     with other_task(step) as found:
@@ -170,30 +168,13 @@ def test_the_first_task_starts_and_ends_processes_of_the_other_one(
             found.kill()
             assert found.wait(5) == -signal.SIGKILL
         found.start(Path("folder"), "127.0.0.1", 99)
-        time.sleep(0.3)
-    assert len(other) == 3  # the fixture sees that the last one ends with the first task
-
-
-def test_the_first_task_sees_how_a_process_of_the_other_one_ends(
-    step: Step, other: list[subprocess.Popen[bytes]]
-) -> None:
-    with other_task(step) as found:
-        found.start(Path("folder"), "127.0.0.1", 99)
-        while not other:
+        while len(other) < 3:
             time.sleep(0.05)
-        other[0].communicate(b"\n")
+        other[2].communicate(b"\n")  # ends by itself
         assert found.wait(5) == 0 == found.poll()
-
-
-def test_a_task_that_did_not_end_its_last_process_starts_no_other(
-    step: Step, other: list[subprocess.Popen[bytes]]
-) -> None:
-    with other_task(step) as found:
         found.start(Path("folder"), "127.0.0.1", 99)
-        assert found.start(Path("folder"), "127.0.0.1", 99).poll() == LOST
-        while not other:
-            time.sleep(0.05)
-    assert len(other) == 1
+        time.sleep(0.3)
+    assert len(other) == 4  # the fixture sees that the last one ends with the first task
 
 
 def test_the_first_task_sees_the_end_of_the_other_one(step: Step) -> None:
@@ -206,23 +187,6 @@ def test_the_first_task_sees_the_end_of_the_other_one(step: Step) -> None:
             stack.close()
             assert found.wait(5) == LOST
             assert found.start(Path("folder"), "127.0.0.1", 99).poll() == LOST
-
-
-@pytest.mark.parametrize("greeting", [b"", b"GET / HTTP/1.1\n", b'{"identity": "1.0.9", "number": 1}\n', b"[1]\n"])
-def test_a_stranger_at_the_port_is_ignored(
-    step: Step, greeting: bytes, other: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    listen = socket.create_server
-
-    def knock(address: tuple[str, int], backlog: int) -> socket.socket:
-        server = listen(address, backlog=backlog)
-        stack.enter_context(socket.create_connection((step.host, step.port))).sendall(greeting)
-        return server
-
-    monkeypatch.setattr(slurm_tasks, "ANSWER", 0.3)
-    monkeypatch.setattr(socket, "create_server", knock)  # the stranger is there before the other task tries again
-    with ExitStack() as stack, other_task(step) as found:
-        assert found.poll() == 0
 
 
 def test_a_missing_task_is_named_in_time(task: pytest.MonkeyPatch) -> None:

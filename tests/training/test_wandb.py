@@ -19,10 +19,9 @@ import pytest
 import torch
 import wandb
 from omegaconf import OmegaConf
-from support.plans import plan_of
 from support.run_folders import read_summary, write_run
-from support.runs import SMALL, last_of_each, small_config
-from support.wandb_server import KEY, StoredRun, WandbServer, upload, wandb_server
+from support.runs import SMALL, last_of_each
+from support.wandb_server import KEY, StoredRun, WandbServer, wandb_server
 
 from sliceformer_lab import errors, load_export, load_run
 from sliceformer_lab.__main__ import main
@@ -34,16 +33,14 @@ from sliceformer_lab.commands.wandb import save
 from sliceformer_lab.commands.wandb.logged_runs import logged_runs
 from sliceformer_lab.commands.wandb.wandb_options import WandbOptions
 from sliceformer_lab.commands.wandb.workspace import workspace
-from sliceformer_lab.config.checked import ChosenNames
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.measures.probe_record import ProbeRecord
 from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.groups import tables
 from sliceformer_lab.runs.job_table import job_records
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep, read_sweep, write_sweep
-from sliceformer_lab.training.context import RunContext
-from sliceformer_lab.training.results import loggers, references, wandb_names, wandb_runs
-from sliceformer_lab.training.results.wandb_charts import spectrum_charts
+from sliceformer_lab.training.results import references, wandb_names, wandb_runs
+from sliceformer_lab.training.results.wandb_artifacts import read_predictions
 
 LOGGED = ("logger=wandb", "optim.epochs=2", "trainer.log_every_n_steps=1")
 
@@ -58,7 +55,7 @@ def server() -> Iterator[WandbServer]:
 def folder(server: WandbServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a sweep of two jobs, the second one fails; the server has their comparison too."""
     outputs = tmp_path_factory.mktemp("outputs")
-    options = ("callbacks=default", "pictures=true", "tags=[trial]", "reference=auto", "logger.artifacts=best")
+    options = ("callbacks=default", "pictures=true", "tags=[trial]", "reference=auto", "logger.artifacts=all")
     measured = "callbacks.throughput.warmup_batches=0"
     words = last_of_each([*SMALL, *LOGGED, *options, measured, "optim.lr=0.002,1e30", f"paths.outputs={outputs}"])
     with pytest.MonkeyPatch.context() as patch:
@@ -84,8 +81,10 @@ def comparison(folder: Path, server: WandbServer) -> StoredRun:
     return one
 
 
-def test_each_job_has_a_closed_run_of_its_own(jobs: list[StoredRun], places: list[Path]) -> None:
-    assert wandb.run is None
+def test_each_job_has_a_closed_run_of_its_own_and_no_alert(
+    jobs: list[StoredRun], places: list[Path], server: WandbServer
+) -> None:
+    assert wandb.run is None and not server.alerts
     assert [job.exit_code for job in jobs] == [0, 1]
     assert [job.id for job in jobs] == [(place / "wandb_id.txt").read_text() for place in places]
     assert [read_summary(place)["status"] for place in places] == ["ok", "diverged"]
@@ -96,7 +95,7 @@ def test_the_best_model_opens_from_its_artifact_and_names_its_data(
     jobs: list[StoredRun], places: list[Path], server: WandbServer, tmp_path: Path
 ) -> None:
     logged = {artifact["artifactTypeName"]: artifact for artifact in server.artifacts.values()}
-    assert {"model", "predictions", "dataset"} <= set(logged) and "checkpoints" not in logged
+    assert {"model", "predictions", "dataset", "checkpoints"} <= set(logged)
     model, data = logged["model"], logged["dataset"]
     assert "best" in [alias["alias"] for alias in model["aliases"]] and model["committed"]
     digests = read_summary(places[0])["digests"]
@@ -112,6 +111,16 @@ def test_the_best_model_opens_from_its_artifact_and_names_its_data(
     assert b"probability_0" in logged["predictions"]["contents"][table]
 
 
+@pytest.mark.parametrize("names", [["01", "02"], ["NA", "null"]])
+def test_classes_that_look_like_numbers_or_gaps_keep_their_names(names: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "predictions.csv"
+    rows = [f"test,{name},{name},{name},{rest}" for name, rest in zip(names, ("0.25,", "0.5,2"), strict=True)]
+    file.write_text("\n".join(["split,text,target,prediction,probability_01,target_gap", *rows]))
+    table = read_predictions(file)
+    assert all(table[column].tolist() == names for column in ("text", "target", "prediction"))
+    assert table["probability_01"].tolist() == [0.25, 0.5] and table["target_gap"].isna().tolist() == [True, False]
+
+
 def test_run_is_named_grouped_and_tagged(jobs: list[StoredRun], places: list[Path]) -> None:
     assert [job.facts["displayName"] for job in jobs] == [
         "mha, optim.lr=0.002, seed 0 (digits)",
@@ -120,20 +129,6 @@ def test_run_is_named_grouped_and_tagged(jobs: list[StoredRun], places: list[Pat
     assert jobs[1].facts["notes"].startswith("Compares optim.lr (0.002, 1e+30), on digits; this run is 1-")
     for job, place in zip(jobs, places, strict=True):
         assert job.facts["groupName"] == place.parent.name and job.facts["tags"] == ["digits", "mha", "trial"]
-
-
-def test_a_run_alone_is_grouped_by_its_task_and_tagged_with_its_recipe(tmp_path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        opened: dict[str, Any] = {}
-        patch.setattr(loggers, "open_run", lambda folder, name, logger, **options: opened.update(options) or wandb.Run)
-        patch.setattr(wandb.Run, "define_metric", lambda *names, **options: None)
-        patch.setattr(loggers, "WandbHistory", lambda run, *_: run)
-        context = RunContext(folder=tmp_path, seed=0, monitor=None, monitor_mode="max")
-        names = {"task": "imdb", "attention": "csp", "recipe": "sequences/imdb_quick"}
-        plan = plan_of(small_config("tags=[imdb,mine]")).model_copy(update={"names": ChosenNames(**names)})
-        loggers.wandb_logger(context, plan)
-    assert opened["group"] == "imdb" and opened["job_type"] == "train"
-    assert opened["tags"] == ["imdb", "csp", "sequences/imdb_quick", "imdb", "mine"]
 
 
 def test_configuration_is_whole_and_without_secrets(folder: Path, places: list[Path], jobs: list[StoredRun]) -> None:
@@ -203,23 +198,9 @@ def test_spectra_are_charts_of_the_run_folder_s_record(jobs: list[StoredRun], pl
     }
 
 
-def test_charts_drop_nan_and_thin_long_runs(places: list[Path]) -> None:
-    record = ProbeRecord.load(places[0] / "spectrum.npz")
-    for _ in range(3):
-        record = record.followed_by(record)
-    record = replace(record, epochs=np.arange(-1, 15))
-    record.mean["residual"][-1, 0] = np.nan
-    charts = spectrum_charts(record)
-    values = [value for chart in charts.values() for _, _, value in chart.table.data]
-    assert np.isfinite(values).all()
-    assert [
-        x for x, name, _ in charts["charts/residual_by_depth"].table.data if name.startswith("Block output, a")
-    ] == [2]
-    moments = [name for x, name, _ in charts["charts/spectrum_over_training"].table.data if x == 1]
-    assert len(set(moments)) == 6 and {moments[0], moments[-1]} == {"before training", "after epoch 15"}
-
-
-def test_a_sweep_ends_with_one_table_of_all_its_jobs(places: list[Path], comparison: StoredRun) -> None:
+def test_a_sweep_ends_with_one_table_of_all_its_jobs(folder: Path, places: list[Path], comparison: StoredRun) -> None:
+    found = collect(folder)
+    assert len(found.runs) == 2 and not found.unreadable and not found.missing, "the comparison is no run"
     assert comparison.facts["displayName"] == "comparison of mha (digits)" and comparison.exit_code == 0
     assert comparison.facts["notes"] == "Compares optim.lr (0.002, 1e+30), on digits."
     assert comparison.facts["groupName"] == places[0].parent.name
@@ -243,11 +224,6 @@ def test_a_sweep_ends_with_one_table_of_all_its_jobs(places: list[Path], compari
     (shown,) = [row["pictures/scores"] for row in comparison.history if "pictures/scores" in row]
     picture = shown["filenames"][0] if "filenames" in shown else shown["path"]
     assert comparison.files[picture].startswith(b"\x89PNG") and "95 % interval" in json.dumps(shown)
-
-
-def test_the_comparison_is_no_run_of_the_report(folder: Path, comparison: StoredRun) -> None:
-    found = collect(folder)
-    assert len(found.runs) == 2 and not found.unreadable and not found.missing
 
 
 def test_jobs_that_left_nothing_are_rows_too(tmp_path: Path) -> None:
@@ -276,13 +252,6 @@ def test_a_refusing_server_fails_nothing(
     report_sweep(replace(read_sweep(folder), study=None))
     said = "the comparison of the sweep could not be sent to W&B (ValueError: sliceformer_lab)\n"
     assert capsys.readouterr().out == said
-
-
-def test_a_sweep_without_wandb_is_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_run(tmp_path / "sweep" / "0-csp")
-    report_sweep(Sweep(tmp_path / "sweep", (PlannedJob("0-csp", ()), PlannedJob("1-refused", ()))))
-    assert capsys.readouterr().out == ""
-    assert sorted(file.name for file in (tmp_path / "sweep").iterdir()) == ["0-csp"]
 
 
 def read_by(panel: dict[str, Any]) -> set[str]:
@@ -469,27 +438,6 @@ def killed_by_signal(words: list[str], job: int = 1) -> bool:
     own = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
     done = subprocess.run([sys.executable, "-c", KILLED, str(job), *words], check=False, capture_output=True, env=own)
     return done.returncode == -signal.SIGKILL
-
-
-@pytest.mark.slow
-def test_a_killed_offline_run_continues_as_one_run(tmp_path: Path) -> None:
-    """The client loses what it has not written when it is killed; the history has it nevertheless."""
-    options = [*SMALL, *LOGGED, "callbacks=default", "pictures=false", "optim.epochs=4", "logger.offline=true"]
-    words = last_of_each([*options, f"hydra.run.dir={tmp_path / 'run'}"])
-    with wandb_server() as server:
-        assert killed_by_signal(words) and not server.runs
-        assert main([f"resume={tmp_path / 'run'}"]) == 0
-        assert not server.runs
-        upload(tmp_path / "run")
-        (one,) = server.runs.values()
-    assert one.id == (tmp_path / "run" / "wandb_id.txt").read_text() and one.exit_code == 0
-    drawn = history_of(one)
-    steps = [row["_step"] for row in one.history]
-    assert steps == list(range(19))
-    assert [place for key, place in drawn if key == "train/batch_loss"] == list(range(8))
-    assert [place for key, place in drawn if key == "val/accuracy"] == list(range(4))
-    assert [place for key, place in drawn if key == "spectrum/output_residual_mean"] == [-1, 3]
-    assert len(set(drawn)) == len(drawn)
 
 
 @pytest.mark.slow

@@ -70,7 +70,7 @@ def steps_of(run: StoredRun) -> list[int]:
     return [row["_step"] for row in run.history]
 
 
-@pytest.mark.parametrize("status", [500, 0, *(pytest.param(s, marks=pytest.mark.slow) for s in (401, 404))])
+@pytest.mark.parametrize("status", [0, pytest.param(404, marks=pytest.mark.slow)])
 def test_what_a_server_lost_in_the_middle_is_uploaded_by_the_command_that_is_printed(
     status: int, server: WandbServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -130,11 +130,12 @@ def test_a_run_that_the_caller_has_open_stays_the_callers(server: WandbServer, t
     assert [row["mine"] for row in server.runs[mine.id].history] == [1] and "status" not in server.runs[mine.id].summary
 
 
-@pytest.mark.parametrize("mode", wandb_runs.FORBIDDING_MODES)
 def test_nothing_is_sent_if_the_environment_forbids_it(
-    mode: str, server: WandbServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    server: WandbServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("WANDB_MODE", mode)
+    for mode in wandb_runs.FORBIDDING_MODES:
+        monkeypatch.setenv("WANDB_MODE", mode)
+        assert wandb_runs.must_be_offline()
     log_rows(tmp_path)
     assert not server.runs
     monkeypatch.delenv("WANDB_MODE")
@@ -156,19 +157,6 @@ def test_a_server_that_says_nothing_and_a_dead_proxy_make_the_run_offline(monkey
     assert wandb_runs.must_be_offline()
 
 
-def test_a_continued_run_sends_no_row_that_the_server_has(
-    server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """W&B's client drops such rows too, unless the run is offline, but that is no promise of it."""
-    log_rows(tmp_path)
-    sent: list[int] = []
-    history = history_of(tmp_path)
-    monkeypatch.setattr(wandb.Run, "log", lambda run, row, step, commit: sent.append(step))
-    history.log_metrics({"train/loss": 0.0}, ROWS)
-    wandb_runs.close_wandb(tmp_path, "ok", "")
-    assert sent == [ROWS]
-
-
 def test_a_training_ends_as_usual_when_the_server_goes_away_in_the_middle(server: WandbServer, tmp_path: Path) -> None:
     server.fails = lambda place: 500 if any("file_stream" in one for one in server.requests) else None
     words = last_of_each([*SMALL, "logger=wandb", "trainer.log_every_n_steps=1", f"hydra.run.dir={tmp_path / 'run'}"])
@@ -178,7 +166,7 @@ def test_a_training_ends_as_usual_when_the_server_goes_away_in_the_middle(server
     server.fails = lambda place: None
     sync(tmp_path / "run")
     (one,) = server.runs.values()
-    assert one.exit_code == 0 and one.summary["test/accuracy"] > 0
+    assert one.exit_code == 0 and one.summary["test/accuracy"] > 0 and not server.artifacts  # none, by default
     assert [row["trainer/global_step"] for row in one.history if "train/batch_loss" in row] == list(range(4))
 
 
@@ -196,17 +184,9 @@ def test_a_full_disk_of_wandb_does_not_end_a_run(server: WandbServer, tmp_path: 
     assert wandb.run is None
 
 
-@pytest.mark.parametrize(
-    ("asked", "lr"), [(True, "1e30"), (False, "1e30"), pytest.param(True, "0.002", marks=pytest.mark.slow)]
-)
-def test_an_alert_says_that_a_run_diverged_if_that_is_asked_for(
-    asked: bool, lr: str, server: WandbServer, tmp_path: Path
-) -> None:
-    options = [*SMALL, "logger=wandb", f"logger.alerts={str(asked).lower()}", f"optim.lr={lr}", "encoder.depth=1"]
+def test_an_alert_says_that_a_run_diverged_if_that_is_asked_for(server: WandbServer, tmp_path: Path) -> None:
+    options = [*SMALL, "logger=wandb", "logger.alerts=true", "optim.lr=1e30", "encoder.depth=1"]
     main(last_of_each([*options, f"hydra.run.dir={tmp_path / 'run'}"]))
-    if not asked or lr != "1e30":
-        assert not server.alerts
-        return
     (alert,) = server.alerts
     assert alert["title"] == "mha, seed 0 (digits) diverged" and "loss became nan" in alert["text"]
 
