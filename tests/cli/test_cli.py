@@ -13,7 +13,7 @@ from support.other_process import run_python
 
 from sliceformer_lab import commands
 from sliceformer_lab.__main__ import COMMANDS, load, main
-from sliceformer_lab.cli.help import WIDTH, page
+from sliceformer_lab.cli.help import WIDTH
 from sliceformer_lab.cli.train import EXAMPLES
 from sliceformer_lab.config.compose import compose_root, option_names
 from sliceformer_lab.sweeps.plan import plan_sweep
@@ -71,18 +71,6 @@ def test_a_help_breaks_lines_and_gives_a_computed_default_by_its_name(
     assert ":..." in out or "${comparison_folder" not in out
 
 
-def test_a_help_is_no_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "70")
-    rows = page("what", "how", {"Options": {"a": "word " * 30}}).splitlines()
-    assert 60 < max(map(len, rows)) <= 70
-
-
-def test_a_long_left_text_has_the_right_one_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
-    text = page("what", "how", {"Examples": {"a": "short", "b" * 40: "word " * 30}})
-    assert text.splitlines()[5:8] == ["  a  short", "  " + "b" * 40, "      " + " ".join(["word"] * 19)]
-
-
 def test_every_folder_of_commands_is_a_word() -> None:
     folders = [file.parent.name for file in Path(commands.__path__[0]).glob("*/command.py")]
     assert sorted(folders) == sorted(COMMANDS) == sorted(load(word).word for word in COMMANDS)
@@ -95,9 +83,8 @@ def test_flags_may_come_before_a_command(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out.startswith(load("report").summary)
 
 
-@pytest.mark.parametrize("words", ["--help", "--cfg job"])
-def test_help_and_options_can_be_read_in_part(words: str) -> None:
-    command = [sys.executable, "-m", "sliceformer_lab", *words.split()]
+def test_help_can_be_read_in_part() -> None:
+    command = [sys.executable, "-m", "sliceformer_lab", "--help"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout and process.stderr
         process.stdout.close()  # before a word is written

@@ -64,15 +64,6 @@ def test_sweep_runs_every_combination_in_a_folder_of_its_own(
     assert printed.endswith(f"compare them with: python -m sliceformer_lab report {sweep}\n")
 
 
-def test_the_same_sweep_again_finds_its_folder_and_trains_nothing(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trained = train_in_turn(monkeypatch, *[None] * 3)
-    assert lab("-m", *TINY_MHA, "seed=0,1") == lab("-m", *TINY_MHA, "seed=0,1") == 0
-    assert len(trained) == len(jobs_of(tmp_path)) == 2 and "2 jobs (2 ok)" in capsys.readouterr().out
-    assert lab("-m", *TINY_MHA, "seed=0") == 0 and len(list((tmp_path / "outputs" / "sweeps").iterdir())) == 2
-
-
 def test_failing_jobs_leave_the_others_running_and_are_listed_at_the_end(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,31 +83,6 @@ def test_failing_jobs_leave_the_others_running_and_are_listed_at_the_end(
     assert printed.err.endswith("` tries 4 again\n")
     log = (jobs_of(tmp_path)[1] / "sliceformer_lab.log").read_text()
     assert "Traceback" in log and "out of cheese" in log
-
-
-def test_failures_in_building_and_in_data_are_printed_and_summarised(
-    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "data" / "image_folder").mkdir(parents=True)
-    assert lab("-m", *TINY_MHA, "task=digits,image_folder", "optim.accumulate=1000,1") == 1
-    out = capsys.readouterr().out
-    assert "64 training examples do not fill a step of 64000" in out
-    assert "2-image_folder-image_folder-mha-" in out and "holds no class folders" in out
-    assert "3-image_folder-image_folder-mha-" in out and "not tried again after an earlier job of this sweep" in out
-    summaries = [read_summary(folder) for folder in jobs_of(tmp_path)[:3]]
-    assert [summary["status"] for summary in summaries] == ["failed", "ok", "failed"]
-
-
-def test_signal_ends_a_sweep(lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    train_in_turn(monkeypatch, None, Interrupted("stopped", 15))
-    assert lab("-m", *TINY_MHA, "seed=0,1,2") == 143
-    printed = capsys.readouterr()
-    lines = printed.out.splitlines()
-    assert printed.err.splitlines() == [
-        "sliceformer-lab: 2 of 3 jobs did not finish; the same command goes on with 2",  # one was not started
-        "sliceformer-lab: stopped",
-    ]
-    assert [line.split("  ")[2] for line in lines if re.match(r"  \d-digits", line)] == ["ok", "interrupted"]
 
 
 @pytest.mark.parametrize(
@@ -231,16 +197,11 @@ def test_a_run_repeated_in_one_slurm_job_has_a_folder_of_its_own(
     assert len(names) == 2 and "slurm-7" in names
 
 
-@pytest.mark.parametrize(
-    "words", [("debug=fast",), pytest.param(("debug=overfit", "optim.epochs=1"), marks=pytest.mark.slow)]
-)
-def test_debug_runs(lab: Lab, words: tuple[str, ...]) -> None:
-    assert lab(*words, "encoder=tiny", "callbacks=minimal", "pictures=false") == 0
-
-
 @pytest.mark.slow
-def test_a_profiled_run_prints_the_times_of_its_parts(tmp_path: Path) -> None:
-    words = ("debug=profile", "optim.epochs=1", "encoder=tiny", "callbacks=minimal", "pictures=false")
+def test_a_run_on_one_batch_and_a_profiled_one_which_prints_the_times_of_its_parts(lab: Lab, tmp_path: Path) -> None:
+    words = ("optim.epochs=1", "encoder=tiny", "callbacks=minimal", "pictures=false")
+    assert lab("debug=overfit", *words) == 0
+    words = ("debug=profile", *words)
     ended = run_python("-m", "sliceformer_lab", *words, cwd=tmp_path)  # Lightning's log goes to a stream of its import
     assert ended.returncode == 0 and "run_training_batch" in ended.stdout + ended.stderr
 

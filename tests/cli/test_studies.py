@@ -217,17 +217,6 @@ def test_a_folder_of_another_sweep_is_refused(
         assert "holds another sweep, of 1 jobs" in err and "choose another hydra.sweep.dir" in err
 
 
-def test_a_study_of_models_of_one_size_continues_with_the_widths_it_solved(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    unit_shift = ("study=csp_table1", "attention=csp_unit_shift")
-    words = (*unit_shift, "data.root=unused", "hydra.sweep.dir=sweep", "budget=params:mha")
-    trained = train_in_turn(monkeypatch, None)
-    assert lab(*words) == 0
-    assert trained[0]["attention"]["inner_mult"] != 1
-    assert lab(*words) == 0, "the saved width is the solved one"
-
-
 def test_the_command_line_replaces_what_a_study_sweeps_and_selects_rows(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

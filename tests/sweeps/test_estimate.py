@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from support.fake_jobs import fake_measure, sweep_of
+from support.fake_jobs import fake_measure
 from support.runs import SMALL
 
 from sliceformer_lab.cli.run_sweep import measure_job
@@ -17,8 +15,6 @@ from sliceformer_lab.runs.names import register_resolvers
 from sliceformer_lab.runs.sweep import PlannedJob
 from sliceformer_lab.sweeps import fork_server
 from sliceformer_lab.sweeps.estimate import estimate_sweep
-from sliceformer_lab.sweeps.preview import preview
-from sliceformer_lab.sweeps.serial_jobs import Serial
 
 
 def jobs(*lines: str) -> list[PlannedJob]:
@@ -72,17 +68,3 @@ def test_a_few_steps_say_how_long_all_steps_take() -> None:
     seconds, size = measure_job(words)
     again, _ = measure_job([*words, "optim.epochs=500"])
     assert 5 < again / seconds < 20 and size > 1e5
-
-
-def test_a_sweep_is_announced_before_its_jobs_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def measured(*_: object) -> list[str]:
-        raise AssertionError("measured")
-
-    monkeypatch.setattr("sliceformer_lab.sweeps.preview.estimate_sweep", measured)
-    sweep = sweep_of(tmp_path / "sweep", "seed=0", "seed=1")
-    own = {"study": None, "scale": "full", "skipped": {}, "outputs": tmp_path, "modules": ()}
-    plan: Any = SimpleNamespace(folder=sweep.folder, jobs=sweep.jobs, **own)
-    lines = preview(plan, Serial(), no_measure)
-    assert [next(lines) for _ in range(3)] == ["sweep at scale full: 2 jobs", "  seed: 0, 1", f"  in {sweep.folder}"]
-    with pytest.raises(AssertionError, match="measured"):
-        next(lines)

@@ -18,12 +18,11 @@ from sliceformer_lab.__main__ import main
 from sliceformer_lab.errors import ConfigError, Interrupted
 from sliceformer_lab.runs.job_state import OUTPUT, read_record
 from sliceformer_lab.runs.sweep import PlannedJob
-from sliceformer_lab.sweeps.board import JobBoard, last_progress
+from sliceformer_lab.sweeps.board import last_progress
 from sliceformer_lab.sweeps.local_jobs import LocalLauncher, visible_gpus
 from sliceformer_lab.sweeps.plan import SweepPlan
 from sliceformer_lab.sweeps.preview import preview
 from sliceformer_lab.sweeps.queue import CANCELLED, Queue
-from sliceformer_lab.sweeps.serial_jobs import Serial
 from sliceformer_lab.training.processes.signals import signals_as_errors
 
 
@@ -58,22 +57,6 @@ def test_two_starts_at_once_share_the_jobs(tmp_path: Path, capfd: pytest.Capture
     assert statuses(sweep) == ["ok"] * 6
     assert [len(starts_of(sweep.place(job))) for job in sweep.jobs] == [1] * 6
     assert "6 of 6 jobs have ended" in capfd.readouterr().out
-
-
-def test_the_board_counts_a_job_once_even_if_another_process_ran_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sweep = sweep_of(tmp_path / "sweep", "end=ok", "end=ok", "end=ok")
-    first, second, _ = sweep.jobs
-    board = JobBoard(sweep, places=2)
-    board.begin(first)
-    board.begin(second)
-    for job in (first, second):  # both end before this process looks
-        Queue(sweep, run_fake).work(job)
-    for job in (first, second):
-        board.end(job)
-    printed = capsys.readouterr().out
-    assert printed.count("2 of 3 jobs have ended") == 2
 
 
 def test_a_cancelled_sweep_stops_its_jobs_and_goes_on_later(tmp_path: Path) -> None:
@@ -140,14 +123,6 @@ def test_a_forked_job_equals_its_recorded_command_in_a_process_of_its_own_bit_fo
         assert all(np.array_equal(ours[name], theirs[name]) for name in theirs.files)
     metrics = [read_summary(folder)["metrics"] for folder in (forked, Path("alone"))]
     assert metrics[0] == metrics[1]
-
-
-def test_a_serial_sweep_goes_on_where_a_local_one_stopped(tmp_path: Path) -> None:
-    sweep = sweep_of(tmp_path / "sweep", "end=killed", "end=ok")
-    LocalLauncher(jobs=2).run(Queue(sweep, run_fake))
-    assert statuses(sweep) == ["killed", "ok"]
-    Serial().run(Queue(sweep, run_fake))
-    assert statuses(sweep) == ["ok", "ok"]
 
 
 def test_the_table_reads_how_far_a_run_is_from_what_it_prints(tmp_path: Path) -> None:

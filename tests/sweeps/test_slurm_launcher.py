@@ -11,7 +11,7 @@ from support.fake_jobs import sweep_of
 from sliceformer_lab import errors
 from sliceformer_lab.errors import ConfigError, Interrupted
 from sliceformer_lab.sweeps import slurm_array
-from sliceformer_lab.sweeps.slurm_array import TIME_UP_SIGNAL, ArrayTask, Slurm, comment_of, slurm_numbers, slurm_states
+from sliceformer_lab.sweeps.slurm_array import TIME_UP_SIGNAL, ArrayTask, Slurm, comment_of, slurm_states
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,13 +33,6 @@ def test_a_machine_without_slurm_differs_from_one_that_does_not_answer(
     lines = [f"7_0 RUNNING {comment_of(tmp_path)}", f"7_1 PENDING {comment_of(tmp_path)}", "8 RUNNING (null)"]
     (tmp_path / "squeue").write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
     assert slurm_states(tmp_path) == {"7_0": "RUNNING", "7_1": "PENDING"}
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{"])
-def test_damaged_numbers_are_none(content: str, tmp_path: Path) -> None:
-    (tmp_path / ".slurm").mkdir()
-    (tmp_path / ".slurm" / "jobs.json").write_text(content)
-    assert slurm_numbers(tmp_path) == {}
 
 
 def test_a_time_that_ends_before_a_place_can_be_saved_is_refused() -> None:
