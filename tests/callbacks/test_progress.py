@@ -15,7 +15,6 @@ from sliceformer_lab.callbacks import progress
 from sliceformer_lab.callbacks.progress import EpochLines
 from sliceformer_lab.callbacks.throughput import Throughput
 from sliceformer_lab.measures.call_cost import start_new_peak
-from sliceformer_lab.runs.plain_text import format_clock
 
 
 @pytest.fixture
@@ -53,16 +52,6 @@ def test_a_trial_of_one_batch_has_no_time_left(one_batch: bool, left: str, print
     moments, facts = (100.0, 100.5, 100.5), {"max_epochs": 1, "fast_dev_run": one_batch}
     (line,) = printed(*moments, steps=1, num_steps=40, last_step=40, **facts)
     assert line.rstrip().endswith(left)
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(59.9, "0:59 min"), (3599, "59:59 min"), (7325, "2:02 h")])
-def test_remaining_time_is_in_minutes_or_hours(seconds: float, text: str) -> None:
-    assert format_clock(seconds) == text
-
-
-@pytest.mark.parametrize(("seconds", "pace"), [(0.08, "12.5 steps/s"), (26.74, "26.74 s/step")])
-def test_the_pace_of_slow_steps_is_not_zero(seconds: float, pace: str) -> None:
-    assert progress.format_pace(seconds) == pace
 
 
 class Training:

@@ -38,7 +38,8 @@ def test_only_changes_of_the_code_make_a_commit_dirty(tmp_path: Path) -> None:
     assert len({*versions}) == 3, "each state of the code has a name of its own"
 
 
-def test_a_copy_installed_inside_another_repository_does_not_get_its_commit(tmp_path: Path) -> None:
+def test_code_outside_a_repository_or_copied_into_another_one_has_no_commit(tmp_path: Path) -> None:
+    assert commit_of(tmp_path / "commit.py") is None
     make_repository(tmp_path, "analysis.py")
     copy = tmp_path / ".venv" / "sliceformer_lab" / "commit.py"
     copy.parent.mkdir(parents=True)
@@ -55,7 +56,3 @@ def test_the_jobs_of_a_sweep_have_the_commit_of_the_code_that_it_has_loaded(monk
             importlib.reload(loaded_code)  # as the process does that jobs are forked from
     assert commit.git_commit() == "before"
     commit.git_commit.cache_clear()
-
-
-def test_code_outside_a_repository_has_no_commit(tmp_path: Path) -> None:
-    assert commit_of(tmp_path / "commit.py") is None

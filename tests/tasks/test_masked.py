@@ -121,7 +121,6 @@ def test_a_hidden_patch_cannot_be_read(stem: str) -> None:
     [
         ("qm9_gap", []),
         ("peptides_func", ["task.tokens=nodes_edges"]),
-        pytest.param("peptides_func", ["task.tokens=random", "task.pool=mean"], marks=pytest.mark.slow),
         ("peptides_func", ["block=gatedgcn", "attention=identity"]),
     ],
 )

@@ -25,7 +25,6 @@ from sliceformer_lab.batch import NO_CLASS, Batch
 from sliceformer_lab.commands.predict.mask_files import MaskFiles
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import ConfigError, Interrupted
-from sliceformer_lab.measures.mask_plots import Segmented, class_colours, plot_masks
 from sliceformer_lab.tasks.segmentation import ImageSegmentation, class_iou, commonest_class
 from sliceformer_lab.training.saved.saved_run import load_run
 
@@ -108,18 +107,6 @@ def test_a_forest_of_pixels_learns_bright_and_dark() -> None:
     (forest,) = task().simple_models(None, 4)  # type: ignore[arg-type]  # it reads neither
     found = forest.fit_and_predict(pictures[:4], masks[:4], {"test": pictures[4:]})["test"]
     assert found.shape == (2, 12, 16) and (found == truth[4:]).mean() > 0.95
-
-
-def test_picture_of_masks_fits_its_words(tmp_path: Path) -> None:
-    mask = np.arange(24 * 32).reshape(24, 32) % 30 - 1
-    row = Segmented("a/" * 40 + "long.png", np.zeros((24, 32, 3), np.uint8), mask, np.abs(mask), "50% of pixels right")
-    names = [f"a rather long name of class {i}" for i in range(30)]
-    plot_masks([row, row], names, tmp_path / "masks.png", "test data: " + "many words " * 20)
-    with Image.open(tmp_path / "masks.png") as image:
-        pixels = np.asarray(image.convert("L"))
-    for edge in (pixels[:2], pixels[-2:], pixels[:, :2], pixels[:, -2:]):
-        assert edge.min() == 255, "something reaches the edge of the picture"
-    assert len(np.unique(class_colours(30), axis=0)) == 30 and len(np.unique(class_colours(20), axis=0)) == 20
 
 
 def test_a_run_trains_scores_draws_and_predicts_masks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

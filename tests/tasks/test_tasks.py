@@ -53,23 +53,14 @@ def test_regularisation_adds_no_parameter_and_nothing_to_the_state(option: str) 
     assert image_task(option).state_dict().keys() == image_task().state_dict().keys()
 
 
-def test_the_norm_before_the_head_can_be_left_out() -> None:
-    assert isinstance(image_task().norm, nn.LayerNorm)
-    assert not isinstance(image_task("task.head_norm=false").norm, nn.LayerNorm)
-
-
-def test_label_smoothing_is_timms_in_training_and_absent_in_evaluation() -> None:
+def test_losses_are_timms_with_smoothing_in_training_alone_and_once() -> None:
     task = image_task("task.label_smoothing=0.1")
     logits, target = torch.randn(7, 10), torch.arange(7)
     expected = LabelSmoothingCrossEntropy(0.1)(logits, target)
     torch.testing.assert_close(task.loss(logits, target), expected)
     torch.testing.assert_close(task.evaluation_loss(logits, target), nn.functional.cross_entropy(logits, target))
-
-
-def test_soft_targets_have_timms_loss_and_are_not_smoothed_twice() -> None:
-    task = image_task("task.label_smoothing=0.1", "task.mixup=0.8")
-    logits, soft = torch.randn(7, 10), torch.rand(7, 10).softmax(1)
-    torch.testing.assert_close(task.loss(logits, soft), SoftTargetCrossEntropy()(logits, soft))
+    mixed, soft = image_task("task.label_smoothing=0.1", "task.mixup=0.8"), torch.rand(7, 10).softmax(1)
+    torch.testing.assert_close(mixed.loss(logits, soft), SoftTargetCrossEntropy()(logits, soft))
 
 
 def trained_on(task: ImageClassification, given: Batch, monkeypatch: pytest.MonkeyPatch) -> Batch:
@@ -81,7 +72,9 @@ def trained_on(task: ImageClassification, given: Batch, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("option", ["task.mixup=0.8", "task.cutmix=1.0"])
-def test_mixing_blends_pictures_and_targets_alike(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mixing_blends_pictures_and_targets_alike_in_even_batches(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = batch(size=5)
+    assert trained_on(image_task(option), odd, monkeypatch) is odd
     given = batch()
     pictures = given.inputs.clone()
     mixed = trained_on(image_task(option), given, monkeypatch)
@@ -94,11 +87,6 @@ def test_mixing_blends_pictures_and_targets_alike(option: str, monkeypatch: pyte
     else:
         kept = (mixed.inputs[0] == pictures[0]).float().mean()
         torch.testing.assert_close(kept, share)
-
-
-def test_odd_batches_are_not_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = batch(size=5)
-    assert trained_on(image_task("task.mixup=0.8"), given, monkeypatch) is given
 
 
 @pytest.mark.parametrize(
@@ -126,11 +114,8 @@ def test_metrics_are_shares_of_examples() -> None:
     )
 
 
-def test_chance_is_the_share_of_the_commonest_class() -> None:
+def test_chance_is_the_score_of_the_best_constant() -> None:
     assert image_task().chance(torch.tensor([3, 3, 1, 0])) == 0.5
-
-
-def test_chance_of_numbers_is_the_error_of_the_best_constant() -> None:
     targets = torch.randn(40, 2, generator=torch.Generator().manual_seed(0)).exp()  # skewed: the mean is not the best
     targets[::7, 1] = torch.nan
     known = [column[~column.isnan()] for column in targets.T]
@@ -160,11 +145,6 @@ def test_reference_pooling_takes_the_extreme_token_of_the_last_sort(pool: str) -
     tokens, reference, out = pooled[0]
     best = reference.argmin(1) if pool == "ref_min" else reference.argmax(1)
     torch.testing.assert_close(out, tokens[torch.arange(6), best])
-
-
-def test_a_task_without_images_is_refused() -> None:
-    with pytest.raises(ConfigError, match="imdb has no images"):
-        image_task(data=DataSpec(name="imdb", num_classes=2))
 
 
 def test_checkpoint_alone_rebuilds_the_model(tmp_path: Path) -> None:
