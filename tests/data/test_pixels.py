@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 import torch
 from support import official_files
-from support.plans import built_data, prepared, small_task
+from support.plans import prepared, small_task
 from torch import Tensor
 from torch.testing import assert_close
 
-from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.pickles import load_arrays
 from sliceformer_lab.data.sequences.pixels import LRAImage, grey
 
@@ -71,13 +70,6 @@ def test_values_are_standardised_as_in_mega(root: Path) -> None:
     assert_close(values[..., 0], (tokens / 255 - 0.48) / 0.24, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("pixels", "shape"), [("tokens", (1, 1024)), ("values", (1, 1024, 1))])
-def test_model_takes_both_kinds(root: Path, pixels: str, shape: tuple[int, ...]) -> None:
-    task = model(root, pixels)
-    assert task.example().inputs.shape == shape
-    assert task(ready(root, pixels=pixels).splits["test"].batch([0, 1])).shape == (2, 10)
-
-
 def test_black_is_learned_like_any_other_pixel(root: Path) -> None:
     task = model(root)
     batch = task.example()  # all black
@@ -88,8 +80,3 @@ def test_black_is_learned_like_any_other_pixel(root: Path) -> None:
 
 def model(root: Path, pixels: str = "tokens") -> Any:
     return small_task("task=lra_image", data=ready(root, pixels=pixels).spec)
-
-
-def test_more_pixels_than_an_image_has_are_refused(root: Path) -> None:
-    with pytest.raises(ConfigError, match=r"data.max_len: given 1025"):
-        built_data("sequences.pixels.LRAImage", root=str(root), max_len=1025)

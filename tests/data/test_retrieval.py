@@ -92,26 +92,12 @@ def test_towers_share_the_encoder_and_see_one_document_each(root: Path) -> None:
     assert_close(logits, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("pool", ["mean", "cls", "max", "pma"])
-def test_one_forward_pass_encodes_all_documents(root: Path, pool: str) -> None:
-    task, calls = model(root, f"task.pool={pool}"), []
-    task.encoder.register_forward_hook(lambda *given: calls.append(given[1][0].shape))
-    assert task(pairs(root).splits["train"].batch([0, 1, 2])).shape == (3, 2)
-    assert [shape[0] for shape in calls] == [6]
-
-
 def complaint(root: Path) -> str:
     with pytest.raises(DataError) as caught:
         pairs(root)
     message = str(caught.value)
     assert "\n" not in message
     return message
-
-
-def test_missing_file_says_where_it_must_be_and_how_to_get_it(tmp_path: Path) -> None:
-    message = complaint(tmp_path)
-    assert str(tmp_path / "new_aan_pairs.train.tsv") in message
-    assert "google-research/long-range-arena" in message and "data.root" in message
 
 
 @pytest.mark.parametrize(
