@@ -10,7 +10,7 @@ import torch
 from support import golden_files
 from torch.testing import assert_close
 
-from sliceformer_lab.data.graphs.shortest_paths import MAX_NODES, UNREACHABLE, path_nodes, shortest_paths
+from sliceformer_lab.data.graphs.shortest_paths import UNREACHABLE, path_nodes, shortest_paths
 from sliceformer_lab.data.graphs.smiles import ATOM_FEATURES, BOND_FEATURES, molecule
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
 
@@ -43,11 +43,6 @@ def test_paths_equal_those_of_the_published_code(name: str) -> None:
         found = golden["attn_edge_type"][nodes[..., :-1], nodes[..., 1:]]
         found[nodes[..., 1:] < 0] = -1
         np.testing.assert_array_equal(found, want)
-
-
-def test_a_graph_of_more_nodes_than_a_byte_has_distances_is_refused() -> None:
-    with pytest.raises(ValueError, match="fit into a byte"):
-        shortest_paths(np.zeros((2, 0), dtype=np.int64), MAX_NODES + 1)
 
 
 def test_a_batch_holds_every_graph_as_it_was(split: GraphSplit) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 import pickle
 from pathlib import Path
 from typing import Any
@@ -53,14 +52,6 @@ def test_splits_and_labels_equal_those_of_the_files(root: Path) -> None:
     assert not data.fingerprint()["official"]
     with pytest.raises(DataError, match=r"is not the official file .* data.verify=false"):
         func(root, verify=True)
-
-
-def test_new_peptides_are_read_by_one_process(root: Path) -> None:
-    data = func(root)
-    data.encode_one("CC")
-    children = {child.pid for child in multiprocessing.active_children()}
-    data.encode_one("CCO")
-    assert {child.pid for child in multiprocessing.active_children()} == children
 
 
 def test_numbers_are_read_in_the_published_order(root: Path) -> None:
@@ -224,14 +215,3 @@ def test_smooth_l1_is_quadratic_below_one_deviation_and_leaves_out_missing_numbe
     loss = Numbers(form="smooth_l1").loss(output, target, torch.tensor([2.0, 2, 2]))
     assert float(loss) == pytest.approx((0.5 * 0.5**2 + (3 - 0.5)) / 2)
     assert float(Numbers().loss(output, target, torch.tensor([2.0, 2, 2]))) == pytest.approx((0.5 + 3) / 2)
-
-
-def test_a_model_beyond_the_benchmarks_size_is_named(root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    data = func(root)
-    task_of(data).setup("fit")
-    assert not caplog.text
-    task_of(data, "task.max_parameters=1000").setup("fit")
-    assert "more than the 1,000 of the benchmark" in caplog.text
-    caplog.clear()
-    task_of(data, "task.max_parameters=null").setup("fit")
-    assert not caplog.text
