@@ -1,4 +1,4 @@
-"""Texts and pictures of a user's table with several numbers or labels each."""
+"""Numbers or labels, one or several, in the columns of a user's table of texts, pictures, molecules or series."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from support import official_files, task_modules
-from support.plans import built_data, small_task
+from PIL import Image
+from support import official_files
+from support.plans import built_data
 
-from sliceformer_lab.data import own_targets
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.images.base import ImageSplit
 from sliceformer_lab.data.own_targets import TableTargets
+from sliceformer_lab.data.rounding import check_targets
 from sliceformer_lab.data.spec import LoadPlan
 from sliceformer_lab.errors import ConfigError, DataError
 from sliceformer_lab.tasks.targets import Classes, Labels
@@ -102,23 +103,13 @@ def test_a_target_with_one_value_in_training_is_named(tmp_path: Path) -> None:
     for targets in (["stars"], ["stars", "seen"]):
         (remark,) = texts(tmp_path, targets=targets, split_column="tags", kind="regression").remarks()
         assert remark == "stars is 3 in every training example that has it, so nothing can be learned of it"
-    constant = [(*row[:2], -5 if row[3] == "train" else row[2], row[3]) for row in rows]
-    text_table(tmp_path, [("a text without numbers", "", "", "train"), *constant])
-    assert len(texts(tmp_path, targets=["stars", "seen"], split_column="tags").remarks()) == 2
-    text_table(tmp_path)
-    assert texts(tmp_path, targets=["seen"]).remarks() == []
 
 
-def test_a_number_whose_error_outweighs_that_of_another_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_number_whose_error_outweighs_that_of_another_is_named(tmp_path: Path) -> None:
     for scale, remarks in ((3, 0), (1000, 1)):
         text_table(tmp_path, [(text, scale * stars, seen, tags) for text, stars, seen, tags in ROWS])
         found = texts(tmp_path, targets=["stars", "seen"]).remarks()
         assert len(found) == remarks and all("is mostly that of stars, and it selects" in one for one in found)
-    assert texts(tmp_path, targets=["stars"]).remarks() == []
-    monkeypatch.setattr(own_targets, "MAX_SPREAD_RATIO", 1.0)
-    assert texts(tmp_path, label_column="tags", labels_separator=";").remarks() == [], "labels have no mae"
 
 
 def test_a_field_with_a_separator_holds_any_number_of_labels(tmp_path: Path) -> None:
@@ -248,7 +239,35 @@ def test_every_class_weighs_the_same_when_weights_are_balanced(tmp_path: Path) -
     torch.testing.assert_close(weighted / plain, torch.tensor(9 / 7))  # one of seven known labels counts three times
 
 
-def test_numbers_refuse_class_weights(tmp_path: Path) -> None:
-    spec = task_modules.ready("molecule_csv", tmp_path).spec
-    with pytest.raises(ConfigError, match="class_weights=balanced: molecules has numbers"):
-        small_task("task=molecule_csv", "task.class_weights=balanced", data=spec)
+SECONDS = [1_700_000_000 + number for number in range(60)]  # of Unix time, within one minute
+OF_KIND: dict[str, dict[str, Any]] = {
+    "sequences.text_csv.TextCSV": {"root": "cache", "vocab_size": 300, "targets": ["t"]},
+    "images.image_table.ImageTable": {"root": ".", "image_size": 16, "image_column": "text", "targets": ["t"]},
+    "graphs.molecule.MoleculeTable": {"root": "cache", "smiles_column": "smiles", "targets": ["t"]},
+    "series.series_csv.SeriesTable": {"root": "cache", "label_column": "t", "value_columns": ["x", "y"]},
+}
+
+
+def data_with_targets(folder: Path, kind: str, targets: list[int]) -> DataModule:
+    Image.fromarray(np.zeros((16, 16), np.uint8)).save(folder / "a.png")
+    rows = [f"a.png,{'C' * (1 + number)},{number},{number % 7},{target}" for number, target in enumerate(targets)]
+    (folder / "table.csv").write_text("\n".join(["text,smiles,x,y,t", *rows]))
+    options = OF_KIND[kind] | {"file": str(folder / "table.csv")}
+    options["root"] = str(folder / options["root"])
+    return built_data(kind, **options)
+
+
+@pytest.mark.parametrize("kind", OF_KIND)
+def test_numbers_to_learn_that_32_bits_would_make_equal_are_refused(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"(t|target 1) has values from 1700000000 to 1700000059, .*subtract an offset"):
+        data_with_targets(tmp_path, kind, SECONDS)
+    learned = data_with_targets(tmp_path, kind, [second - SECONDS[0] for second in SECONDS]).training_targets()
+    assert len(learned.unique()) == len(learned)
+
+
+def test_constant_missing_and_no_numbers_to_learn_are_all_right() -> None:
+    check_targets("table", [(1_700_000_000.0, 0.1), (np.nan, 0.1)])
+    check_targets("table", [(np.nan,)])
+    check_targets("table", [])
+    with pytest.raises(DataError, match=r"^table: seconds has values"):
+        check_targets("table", [(0.0, second) for second in SECONDS], ("none", "seconds"))

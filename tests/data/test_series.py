@@ -10,7 +10,6 @@ import pytest
 import torch
 from scipy.io import wavfile
 from support import series_files
-from support.plans import encoded
 from support.series_files import folder, table
 
 from sliceformer_lab.data.base import DataModule
@@ -18,7 +17,6 @@ from sliceformer_lab.data.series.augment_series import stretched
 from sliceformer_lab.data.series.base import SeriesData, SeriesSplit
 from sliceformer_lab.data.series.coding import SeriesCoding, channel_statistics, own_scale
 from sliceformer_lab.data.series.series_csv import SeriesTable
-from sliceformer_lab.data.series.series_folder import SeriesFolder
 from sliceformer_lab.data.series.sound import log_mel, mel_filters, read_sound, resampled
 from sliceformer_lab.data.spec import LoadPlan
 from sliceformer_lab.errors import DataError
@@ -66,12 +64,6 @@ def test_separators_and_headers_do_not_change_the_series(
     other, separator = tmp_path / name, "\t" if name.endswith("tsv") else ","
     other.write_text("\n".join(separator.join(row) for row in ([names] if names else []) + rows))
     assert table(other, **options).digests() == table(plain).digests()
-
-
-def test_years_above_the_columns_are_no_series(tmp_path: Path) -> None:
-    (tmp_path / "series.csv").write_text("country,1990,1991,1992\n" + "x,1,2,3\ny,2,1,2\n" * 20)
-    with pytest.raises(DataError, match=r"no column 'label'.*; without a header in the first line, set data.header="):
-        table(tmp_path / "series.csv")
 
 
 def test_labels_in_the_last_column_of_a_table_without_a_header_are_asked_for(tmp_path: Path) -> None:
@@ -133,7 +125,7 @@ def test_statistics_are_those_of_what_is_read_of_the_training_series(tmp_path: P
     assert coding.count(np.array([1, 4, 5, 99])).tolist() == [1, 1, 2, 3]
 
 
-@pytest.mark.parametrize("unit", [1e-20, 1e-12, 1e-9, 1e-3, 1e6])
+@pytest.mark.parametrize("unit", [1e-20, 1e6])
 @pytest.mark.parametrize("own", [False, True])
 def test_a_series_in_another_unit_is_the_same_input(unit: float, own: bool) -> None:
     values = np.random.default_rng(0).normal(2, 3, (20, 8, 2))
@@ -146,8 +138,8 @@ def test_a_series_in_another_unit_is_the_same_input(unit: float, own: bool) -> N
     np.testing.assert_allclose(*inputs, atol=1e-5)
 
 
-@pytest.mark.parametrize("value", [0.0, 0.1, 1 / 3, 3.3, 123456.789])
-@pytest.mark.parametrize("count", [10, 1000, 20_000])
+@pytest.mark.parametrize("value", [0.0, 0.1, 123456.789])
+@pytest.mark.parametrize("count", [10, 1000])
 def test_a_channel_of_one_value_has_the_deviation_one(value: float, count: int) -> None:
     series = np.full((24, 1), value, dtype=np.float32)
     mean, std = channel_statistics([series] * count, 1)
@@ -259,16 +251,6 @@ def test_samples_in_an_array_are_those_of_the_sound_file(tmp_path: Path) -> None
         data.encode_one(samples.astype(np.int64))
 
 
-def test_series_with_other_channels_than_the_checkpoint_are_refused(tmp_path: Path) -> None:
-    state = folder_of_arrays(tmp_path / "three").state_dict()
-    for name in ("a", "b"):
-        (tmp_path / "one" / name).mkdir(parents=True)
-        for number in range(20):
-            np.save(tmp_path / "one" / name / f"{number}.npy", np.arange(20.0) + number)
-    with pytest.raises(DataError, match="one: its series have 1 channels, and the model was trained on 3"):
-        folder(tmp_path / "one").load_state_dict(state)
-
-
 def test_samples_of_every_type_have_one_scale(tmp_path: Path) -> None:
     wave = 0.5 * np.sin(np.arange(400) / 9)
     for kind, scale, shift in ((np.uint8, 128, 128), (np.int16, 2**15, 0), (np.int32, 2**31, 0), (np.float32, 1, 0)):
@@ -313,29 +295,3 @@ def test_a_stretch_keeps_the_length_and_the_ends_within_the_series() -> None:
         assert found.shape == values.shape and found.min() >= 0 and found.max() <= 1
         assert (np.diff(found[:, 0]) >= 0).all() and found[-1, 0] - found[0, 0] >= 0.66
     np.testing.assert_array_equal(stretched(values, 0.0), values)
-
-
-def test_a_run_folder_encodes_new_series_as_training_did(tmp_path: Path) -> None:
-    data = folder_of_arrays(tmp_path)
-    data.save_encoder(tmp_path)
-    saved = SeriesFolder(LoadPlan(run_folder=tmp_path), root="gone", cache="gone")
-    split = split_of(data, "test")
-    expected = split.batch([0, 1])
-    found = encoded(saved, [split.stored(0), split.stored(1)])
-    torch.testing.assert_close(found.inputs, expected.inputs)
-
-
-def test_the_rule_for_other_programs_names_every_step_of_a_series(tmp_path: Path) -> None:
-    assert "deviation 1, standardise" not in folder_of_arrays(tmp_path / "plain").rule_of_inputs
-    rule = folder_of_arrays(tmp_path / "own", own_scale=True, max_len=30).rule_of_inputs
-    assert rule.startswith("take the first 30 steps of a series, bring each channel of it to mean 0 and deviation 1")
-    series_files.sounds(tmp_path / "tones")
-    rule = folder(tmp_path / "tones", bands=8, rate=4000).rule_of_inputs
-    assert rule.startswith("make a series of a sound: the mean of its channels in -1..1, resampled to 4,000 Hz")
-    assert "8 mel bands of Hann windows of 25 ms, one every 10 ms" in rule
-
-
-def test_a_class_with_one_example_is_one_that_no_other_split_scores(tmp_path: Path) -> None:
-    file = series_files.ucr(tmp_path)
-    file.write_text(file.read_text() + file.read_text().splitlines()[0].replace("1.0000000e+00", "7", 1))
-    assert table(file).remarks()[-1].startswith("no val or test example has the class '7'")

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from support import series_files
-from support.plans import encoded
 
 from sliceformer_lab.data.series.base import SeriesData, SeriesSplit
 from sliceformer_lab.data.series.series_csv import SeriesTable
@@ -70,12 +69,6 @@ def test_values_are_known_by_name_in_every_row(tmp_path: Path) -> None:
         table(tmp_path / "a.jsonl", rows + line(label="a", t1=1, t4=4))
 
 
-def test_channels_are_known_by_name_in_every_row_of_times(tmp_path: Path) -> None:
-    rows = line(id=1, label="a", x=1, y=2) + line(id=1, y=4, x=3, label="a") + line(id=2, label="b", x=5)
-    one, two = values(table(tmp_path / "a.jsonl", rows, id_column="id")).values()
-    assert one == [[1, 2], [3, 4]] and two[0][0] == 5 and np.isnan(two[0][1])
-
-
 ROWS = "label,a,b,c\nx,1,2,3\ny,3,2,1\n"
 
 
@@ -104,13 +97,6 @@ def test_a_table_without_a_channel_or_a_time_in_the_middle_is_refused(tmp_path: 
         table(tmp_path / "b.csv", times, id_column="id", test_file=str(tmp_path / "test.csv"))
 
 
-def test_the_error_of_a_series_names_the_place_once(tmp_path: Path) -> None:
-    rows = "id,label,x\n" + "".join(f"{i},{'ab'[i % 2]},{i}\n" for i in range(6))
-    data = table(tmp_path / "a.csv", rows, id_column="id")
-    (error,) = predicted(data, tmp_path / "new.csv", "id,x,c\n7,1,1\n")
-    assert error.startswith(f"{tmp_path / 'new.csv'}, line 2 has a column 'c'"), "not 'it/tmp'"
-
-
 def test_a_new_table_has_a_header_if_the_training_table_has_one(tmp_path: Path) -> None:
     data = table(tmp_path / "a.csv", "label,400.5,420.5\nx,1,2\ny,3,4\n")
     assert predicted(data, tmp_path / "new.csv", "400.5,420.5\n5,6\n") == [[[5], [6]]]
@@ -120,10 +106,6 @@ def test_a_new_table_has_a_header_if_the_training_table_has_one(tmp_path: Path) 
     assert error.startswith("it has 3 columns, but the training table has 4; without a header")
 
 
-def test_a_first_line_of_values_among_which_some_count_up_is_no_header(tmp_path: Path) -> None:
-    assert len(values(table(tmp_path / "a.csv", "1,0.53,2,0.11,3\n2,0.5,0.7,0.1,0.2\n"))) == 2
-
-
 def test_a_checkpoint_refuses_columns_in_another_order(tmp_path: Path) -> None:
     trained = table(tmp_path / "a.csv", ROWS)
     trained.load_state_dict(trained.state_dict())
@@ -131,19 +113,6 @@ def test_a_checkpoint_refuses_columns_in_another_order(tmp_path: Path) -> None:
     state = other.state_dict() | {"coding": trained.state_dict()["coding"]}
     with pytest.raises(DataError, match=r"b.csv has other columns of values than .* in series.json of the run"):
         other.load_state_dict(state)
-
-
-def test_a_run_without_a_layout_of_its_table_stays_readable(tmp_path: Path) -> None:
-    data = table(tmp_path / "a.csv", ROWS)
-    (tmp_path / "run").mkdir()
-    data.save_encoder(tmp_path / "run")
-    content = json.loads((tmp_path / "run" / "series.json").read_text())
-    assert content.pop("table")["values"] == ["a", "b", "c"]
-    (tmp_path / "run" / "series.json").write_text(json.dumps(content))
-    old = SeriesTable(LoadPlan(run_folder=tmp_path / "run"), file="gone", root="gone")
-    (tmp_path / "new.csv").write_text("label,a,b,c\n,1,2,3\n")
-    (one,) = old.read_inputs(tmp_path / "new.csv", None)
-    assert encoded(old, [one.content]).inputs.shape == (1, 3, 1)
 
 
 def hours(ids: str, step: int, count: int = 6) -> str:
@@ -199,12 +168,6 @@ def test_eight_digits_are_days_if_all_times_are_and_else_numbers(tmp_path: Path)
     assert len(new) == 3 and np.isnan(new[1][0]), "2024 is a leap year"
     numbers = table(tmp_path / "b.csv", rows + "c,20249999,a,1\n", **TIMES)
     assert len(values(numbers)["b.csv, line 2 (a)"]) == 3
-
-
-def test_a_time_that_is_no_number_is_an_error(tmp_path: Path) -> None:
-    for word in ("nan", "1_0", "inf", ""):
-        with pytest.raises(DataError, match=rf"line 2: time is '{word}', expected a number or a date"):
-            table(tmp_path / "a.csv", f"{NAMES}p,{word},a,1\nq,1,b,2\n", **TIMES)
 
 
 def test_rows_without_an_id_are_no_series(tmp_path: Path) -> None:
