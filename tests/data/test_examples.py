@@ -9,16 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from support import official_files, task_modules
+from support import task_modules
 from support.plans import encoded
 from test_text import TEXTS
 from torch.testing import assert_close
 
 from sliceformer_lab.data.base import DataModule
-from sliceformer_lab.data.cache import IDENTITY, cached_folder, content_digest, manifest
-from sliceformer_lab.data.cached_data import CachedData
-from sliceformer_lab.data.sequences.expressions import ids_of
-from sliceformer_lab.data.sequences.listops import ListOps
 from sliceformer_lab.data.spec import LoadPlan
 from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.data.strings import Strings
@@ -95,13 +91,6 @@ def test_texts_of_a_table_are_whole_and_named_by_their_line(tmp_path: Path) -> N
         assert data.class_names() == ("a", "b")
 
 
-def test_molecules_have_their_smiles_and_line(tmp_path: Path) -> None:
-    data = task_modules.ready("molecule_csv", tmp_path)
-    lines = (tmp_path / "molecules.csv").read_text().splitlines()
-    for place, smiles in everything(data).items():
-        assert smiles in lines[int(place.removeprefix("molecules.csv, line ")) - 1]
-
-
 def test_pictures_are_named_by_their_files_or_numbered_in_their_published_split(tmp_path: Path) -> None:
     for name in ("own", "cifar"):
         (tmp_path / name).mkdir()
@@ -113,17 +102,6 @@ def test_pictures_are_named_by_their_files_or_numbered_in_their_published_split(
     (example,) = data.examples("test", [3])
     assert isinstance(example.content, np.ndarray)
     np.testing.assert_array_equal(example.content, data.sources["test"].pixels[3].permute(1, 2, 0))  # type: ignore[attr-defined]
-
-
-def test_expressions_are_shown_as_published(tmp_path: Path) -> None:
-    official_files.listops(tmp_path)
-    lines = (tmp_path / "basic_test.tsv").read_text().splitlines()
-    data = ListOps(source="official", root=str(tmp_path))
-    data.setup()
-    for place, source in everything(data).items():
-        if place.startswith("basic_test.tsv, line "):
-            published = lines[int(place.rpartition(" ")[2]) - 1].split("\t")[0]
-            assert isinstance(source, str) and ids_of(source) == ids_of(published)
 
 
 @pytest.mark.parametrize("task", ["cifar10", "lra_text", "modelnet40"])
@@ -141,24 +119,6 @@ def test_examples_of_a_limited_split_are_those_that_are_scored(tmp_path: Path) -
         batch = limited.splits["test"].batch([row])
         number = int(place.removeprefix("test picture "))
         assert batch.inputs.equal(whole.splits["test"].batch([number]).inputs)
-
-
-@pytest.mark.parametrize("task", ["qm9_gap", "modelnet40", "shapenet_part"])
-def test_the_fingerprint_of_published_data_ignores_where_examples_come_from(task: str, tmp_path: Path) -> None:
-    data = task_modules.ready(task, tmp_path)
-    assert isinstance(data, CachedData)
-    before = data.content_sha256()
-    identity = [file for file in data.folder.iterdir() if file.name.startswith(IDENTITY)]
-    assert identity
-    known = manifest(data.folder)
-    for file in identity:
-        del known["files"][file.name]
-
-    def without(folder: Path) -> None:
-        for name in known["files"]:
-            (folder / name).write_bytes((data.folder / name).read_bytes())
-
-    assert content_digest(cached_folder(tmp_path / "bare", "set", {}, without)) == before
 
 
 def test_strings_are_read_back_and_not_copied_to_workers(tmp_path: Path) -> None:

@@ -33,19 +33,6 @@ def test_missing_data_are_reported_with_what_to_put_where(name: str, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "name, archive", [("cifar10", "cifar-10-python.tar.gz"), ("tiny_imagenet", "tiny-imagenet-200.zip")]
-)
-def test_cut_off_archive_is_named(name: str, archive: str, tmp_path: Path) -> None:
-    official_files.IMAGE_SETS[name](tmp_path / "whole")
-    pack = official_files.packed_tar if name == "cifar10" else official_files.packed_zip
-    path = pack(next((tmp_path / "whole").iterdir()), tmp_path / archive)
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    message = complaint(module(name, tmp_path))
-    assert f"{path} is damaged" in message
-    assert {p.name for p in tmp_path.iterdir()} == {"whole", archive, ".preparing.lock"}
-
-
-@pytest.mark.parametrize(
     "name, file",
     [
         ("mnist", "MNIST/raw/t10k-images-idx3-ubyte.gz"),

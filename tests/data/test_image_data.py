@@ -19,7 +19,7 @@ from support.task_modules import module
 from sliceformer_lab.data.images.base import ArrayImages, ImageData, ImageSplit
 from sliceformer_lab.data.images.cifar import CIFAR10
 from sliceformer_lab.data.images.crop_flip import random_crop_flip
-from sliceformer_lab.data.images.folders import FileImages, ImageFolder
+from sliceformer_lab.data.images.folders import ImageFolder
 from sliceformer_lab.data.images.imagenet import TinyImageNet
 from sliceformer_lab.data.images.mnist import MNIST
 from sliceformer_lab.data.images.picture_files import picture_size, read_picture
@@ -31,14 +31,6 @@ from sliceformer_lab.errors import DataError
 
 def ready(name: str, root: Path, plan: LoadPlan | None = None, **options: Any) -> ImageData:
     return cast(ImageData, task_modules.ready(name, root, plan, **options))
-
-
-@pytest.mark.parametrize("name", ["digits", *official_files.IMAGE_SETS])
-def test_construction_touches_no_disk(name: str, tmp_path: Path) -> None:
-    data = module(name, tmp_path / "absent")
-    assert not (tmp_path / "absent").exists()
-    if name != "image_folder":  # which has to list its classes
-        assert data.spec.num_classes > 1
 
 
 @pytest.mark.parametrize(
@@ -160,16 +152,6 @@ def test_decoded_pictures_stay_in_memory_and_equal_those_from_files(
     torch.testing.assert_close(all_inputs(data), from_files, rtol=0, atol=0)  # workers need no files either
     with pytest.raises(DataError, match="cannot be read"):
         all_inputs(some)
-
-
-def test_larger_pictures_are_reduced_to_twice_the_size_of_the_input(tmp_path: Path) -> None:
-    save_by_turns(tmp_path / "set", [Image.radial_gradient("L").resize((200, 120)).convert("RGB")] * 6, "jpg")
-    reduced = pictures(tmp_path / "set", image_size=16, val_fraction=0.3, test_fraction=0.3)
-    whole = pictures(tmp_path / "set", image_size=16, val_fraction=0.3, test_fraction=0.3, memory=0.0)
-    torch.testing.assert_close(all_inputs(reduced), all_inputs(whole), rtol=0, atol=0.1)  # in standard deviations
-    images = cast(FileImages, reduced.sources["train"])
-    assert {image.size for image in images.read(torch.arange(6))} == {(53, 32)}
-    assert images.memory.pixels.numel() == 6 * 3 * 53 * 32
 
 
 @pytest.mark.parametrize(

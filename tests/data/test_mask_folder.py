@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import ExifTags, Image, ImageOps
+from PIL import Image
 from support import official_files
 from support.plans import prepared
 
@@ -17,7 +17,6 @@ from sliceformer_lab.batch import NO_CLASS
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.images.image_pairs import Pair, read_pair, resize_mask
 from sliceformer_lab.data.images.mask_folder import MaskFolder, MaskSplit
-from sliceformer_lab.data.splits import STAGES
 from sliceformer_lab.errors import DataError
 
 SIZE = (24, 32)
@@ -54,20 +53,6 @@ def test_sizes_that_are_null_are_the_median_and_are_reported(tmp_path: Path) -> 
     assert data.spec.image_size == (64, 96)
     assert [str(choice).partition(" (")[0] for choice in data.choices()][:2] == ["data.height=64", "data.width=96"]
     assert module(tmp_path, height=16, width=20).spec.image_size == (16, 20)
-
-
-def test_a_photograph_is_turned_to_its_mask(tmp_path: Path) -> None:
-    official_files.mask_folder(tmp_path)
-    file = tmp_path / "images" / "3.jpg"
-    exif = Image.Exif()
-    exif[ExifTags.Base.Orientation] = 3  # upside down, so that both have the same size
-    Image.open(file).rotate(180).save(file, exif=exif, quality=95)
-    data = module(tmp_path, pad=0, mirror=False)
-    places = {data.splits[stage].place(row): (stage, row) for stage in STAGES for row in range(len(data.splits[stage]))}
-    stage, row = places["images/3.jpg"]
-    np.testing.assert_array_equal(
-        split_of(data, stage).stored(row), np.asarray(ImageOps.exif_transpose(Image.open(file)))
-    )
 
 
 def test_image_and_mask_move_together(tmp_path: Path) -> None:
@@ -166,7 +151,6 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda root: Image.new("RGB", (32, 24)).save(root / "masks" / "3.png"),
         r"masks/3.png has colours \(mode RGB\); .* 8-bit grey, or with a palette",
     ),
-    "broken": (lambda root: (root / "images" / "3.jpg").write_bytes(b"no"), r"images/3.jpg cannot be read as an image"),
     "one name": (lambda root: (root / "classes.txt").write_text("sky\n"), r"classes.txt names 1 classes; put two"),
 }
 

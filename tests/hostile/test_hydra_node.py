@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,16 +73,3 @@ def test_nothing_that_a_file_of_options_gives_hydra_is_called(
     assert "Traceback" not in printed.out + printed.err
     assert not (folder / "it-ran").exists() and "stranger" not in sys.modules
     assert os.environ.get("LD_PRELOAD") != "stranger.so"
-
-
-@pytest.mark.parametrize(
-    "word",
-    [
-        *("+hydra.callbacks.plan._target_=os.getcwd", "hydra/job_logging=none", "hydra.verbose=true"),
-        *("hydra.mode=MULTIRUN", "task=../../theirs"),
-    ],
-)
-def test_the_command_line_gives_hydra_folders_only(word: str, folder: Path, refused: Callable[..., str]) -> None:
-    write_recipe(folder, NODES["a callback"])
-    assert refused("--config-dir", "conf", word)
-    assert not (folder / "it-ran").exists() and not (folder / "outputs").exists()

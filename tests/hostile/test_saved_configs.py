@@ -51,7 +51,6 @@ ATTACKS: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         for place in ("task", "data", "encoder", "block", "attention", "optim", "trainer", "logger", "callbacks/evil")
     },
     "an import as data": at("data", IMPORT),
-    "an import as callback": at("callbacks/evil", IMPORT),
     "a partial as callback": at("callbacks/evil", PARTIAL),
     "a shell command in a hybrid": at(
         "attention",
@@ -66,35 +65,29 @@ ATTACKS: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "a node for Hydra": at("hydra", HYDRA),
     "a defaults list": at("defaults", ["../../stranger"]),
     "a secret as a root": at("data/root", "${oc.env:LAB_SECRET}"),
-    "a secret as a tag": at("tags", ["x", "${oc.env:LAB_SECRET}"]),
     "a secret as a name": at("names/recipe", "${oc.env:LAB_SECRET}"),
     "a secret as a key": at("paths", {"data": "data", "${oc.env:LAB_SECRET}": "x", "outputs": "outputs"}),
     "a secret in two steps": at("published", {"a": "${.b}", "b": "${oc.env:LAB_SECRET}"}),
     "a decoded text": at("optim/epochs", "${oc.decode:'${oc.env:LAB_SECRET}'}"),
     "our own resolver": at("tags", ["${run_folder:null,/,a,b,c}"]),
-    "names that are a list": at("names", ["digits"]),
     "a name that is a mapping": at("names/task", {"_target_": "os.system"}),
     "no names": lambda config: {key: value for key, value in config.items() if key != "names"},
     "a node that is a number": at("data", 3),
     "nodes that are lists": at("callbacks", [SHELL]),
     "a seed without end": at("seed", 2**64),
-    "an infinite rate": at("optim/lr", float("inf")),
     "a rate that is no number": at("optim/lr", float("nan")),
 }
 
 DAMAGED = {
     "an empty file": "",
     "a list": "- 1\n- 2\n",
-    "a text": "just words",
     "bytes": b"\xff\xfe\x00\x01",
     "an open bracket": "data: [1, 2",
     "a Python object": f"data: !!python/object/apply:os.system ['touch {MARKER}']",
-    "a Python name": "data: !!python/name:os.system",
     "a billion values": "a: &a [1,1,1,1,1,1,1,1,1,1]\n"
     + "".join(f"{b}: &{b} [{','.join([f'*{a}'] * 10)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)),
     "a mapping inside itself": "data: &a\n  again: *a\n",
     "a thousand brackets": "data: " + "[" * 1000 + "]" * 1000,
-    "a key that is a list": "? [1, 2]\n: 3\n",
     "one key twice": "seed: 1\nseed: 2\n",
 }
 
@@ -183,9 +176,7 @@ def test_a_damaged_configuration_is_named_in_one_sentence(
     nothing_ran(run.parents[1], printed.out + printed.err)
 
 
-@pytest.mark.parametrize(
-    "name", ["../../stranger", "/etc/passwd", "digits,cifar10", "x hydra.mode=RUN", "a=b", "~", ""]
-)
+@pytest.mark.parametrize("name", ["../../stranger", "/etc/passwd", "digits,cifar10", "x hydra.mode=RUN", ""])
 def test_the_name_of_a_saved_task_is_no_path(run: Path, name: str, capfd: pytest.CaptureFixture[str]) -> None:
     config = deepcopy(honest())
     config["names"]["task"] = name

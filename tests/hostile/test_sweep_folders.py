@@ -157,14 +157,6 @@ def test_cancel_ends_no_job_in_slurm_that_this_sweep_did_not_queue(
     assert (tmp_path / "ended").read_text() == "7_0\n7_0\n"
 
 
-def test_cancel_does_not_follow_links_of_the_folder(tmp_path: Path) -> None:
-    sweep = sweep_of(tmp_path / "sweep", "end=ok")
-    (tmp_path / "precious").write_text("mine")
-    (sweep.folder / ".cancelled").symlink_to(tmp_path / "precious")
-    assert main(["sweep", "cancel", str(sweep.folder)]) == 0
-    assert (tmp_path / "precious").read_text() == "mine"
-
-
 @pytest.mark.parametrize("name", ["..", ".", "", "a/b", "a\x1b[2Jb", "a\nb", ".hidden"])
 def test_a_job_is_a_folder_in_its_sweep(name: str, tmp_path: Path, refused: Callable[..., str]) -> None:
     folder = foreign_sweep(tmp_path / "sweep", ["-m"], jobs=[{"name": name, "words": []}])
