@@ -73,29 +73,22 @@ def test_counts_are_the_published_ones(size: Any, difficulty: Any, contour: int,
 
 
 @pytest.mark.parametrize(("size", "difficulty"), TRACED)
-def test_a_tracer_finds_label_and_chains_in_the_shuffled_paddles(size: Any, difficulty: Any) -> None:
+def test_a_tracer_finds_label_and_chains_in_the_shuffled_paddles_and_all_of_them_in_the_pixels(
+    size: Any, difficulty: Any
+) -> None:
+    """Markers are found in the picture, and every paddle of the list is drawn where the list says."""
     options = SnakeOptions.published(size, difficulty)
     random = np.random.default_rng(0)
     for drawing in drawings(size, difficulty):
+        markers = find_markers(drawing.pixels, options.marker_radius)
+        assert np.abs(np.array(sorted(markers.tolist())) - sorted(markers_of(drawing).tolist())).max() <= 1
         centres, orientations, snakes = paddles_of(drawing)
         order = random.permutation(len(snakes))
-        margin, snakes = drawing.board.margin, snakes[order]
-        traced = trace(centres[order], orientations[order], markers_of(drawing), options.paddle_length, margin)
+        centres, orientations, snakes = centres[order], orientations[order], snakes[order]
+        traced = trace(centres, orientations, markers, options.paddle_length, drawing.board.margin)
         assert traced.label == drawing.label
         assert sorted(map(len, traced.chains)) == sorted(np.unique(snakes, return_counts=True)[1].tolist())
         assert {len(set(snakes[list(chain)])) for chain in traced.chains} == {1}
-
-
-@pytest.mark.parametrize(("size", "difficulty"), TRACED)
-def test_the_label_is_in_the_pixels(size: Any, difficulty: Any) -> None:
-    """Markers are found in the picture, and every paddle of the list is drawn where the list says."""
-    options = SnakeOptions.published(size, difficulty)
-    for drawing in drawings(size, difficulty):
-        markers = find_markers(drawing.pixels, options.marker_radius)
-        assert np.abs(np.array(sorted(markers.tolist())) - sorted(markers_of(drawing).tolist())).max() <= 1
-        centres, orientations, _ = paddles_of(drawing)
-        traced = trace(centres, orientations, markers, options.paddle_length, drawing.board.margin)
-        assert traced.label == drawing.label
         rows, columns = np.floor(centres.T).astype(int)
         around = [drawing.pixels[r : r + 2, c : c + 2].max() for r, c in zip(rows, columns, strict=True)]
         assert min(around) > 60  # thin paddles are dim
