@@ -358,5 +358,4 @@ class FolderData(DataModule):
 
     @property
     def path(self) -> Path:
-        """The folder that `root` names."""
         return Path(self.root).expanduser()

@@ -154,7 +154,6 @@ class TableTargets(OwnTargets):
 
     @property
     def has_classes(self) -> bool:
-        """Whether a row has one class."""
         return self.targets is None and self.labels_separator is None
 
     @cached_property

@@ -13,9 +13,8 @@ from support import series_files
 from support.series_files import folder, table
 
 from sliceformer_lab.data.base import DataModule
-from sliceformer_lab.data.series.augment_series import stretched
 from sliceformer_lab.data.series.base import SeriesData, SeriesSplit
-from sliceformer_lab.data.series.coding import SeriesCoding, channel_statistics, own_scale
+from sliceformer_lab.data.series.coding import SeriesCoding, channel_statistics, own_scale, stretched
 from sliceformer_lab.data.series.series_csv import SeriesTable
 from sliceformer_lab.data.series.sound import log_mel, mel_filters, read_sound, resampled
 from sliceformer_lab.data.spec import LoadPlan

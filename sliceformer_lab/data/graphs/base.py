@@ -106,7 +106,6 @@ class GraphData(BucketedData):
         )
 
     def split(self, store: GraphStore, rows: np.ndarray) -> GraphSplit:
-        """A split with some rows of a store."""
         return GraphSplit(store, rows=rows)
 
     def prepare(self) -> Path:

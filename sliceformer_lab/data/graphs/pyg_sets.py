@@ -87,7 +87,6 @@ class PygData(PygFiles, LibraryData):
         return dict(with_bins(splits, self._recorded["node_values"], self._recorded["edge_values"]))
 
     def state_dict(self) -> dict[str, Any]:
-        """The part of the data that a checkpoint keeps."""
         return super().state_dict() | {"features": self._numbered}
 
     def check_encoding(self, state_dict: Mapping[str, Any]) -> None:

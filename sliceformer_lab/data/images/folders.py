@@ -82,7 +82,6 @@ class FileImages:
         return self.digests[position]
 
     def update(self, digest: Any) -> None:
-        """Add the images and labels to a hash."""
         for position, target in enumerate(self.targets.tolist()):
             digest.update(self.identity(position) + f" {target}\n".encode())
 

@@ -71,7 +71,6 @@ class ShapeNetPart(PublishedPoints):
         return replace(self._spec(NUM_PARTS), targets="parts", parts=parts)
 
     def class_names(self) -> tuple[str, ...]:
-        """Names of the parts."""
         return tuple(f"{name} part {part - parts.start}" for name, parts in PARTS.items() for part in parts)
 
     @cached_property

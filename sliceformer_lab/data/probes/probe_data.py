@@ -141,7 +141,6 @@ class ProbeData(DataModule):
 
     @cached_property
     def generator(self) -> Probe:
-        """The probe with its sizes."""
         return PROBES[self.probe](self.probe_sizes)
 
     @cached_property

@@ -156,7 +156,6 @@ class SequenceData(BucketedData):
     pad_to_max_len: bool = False
 
     def split(self, store: SequenceStore, rows: np.ndarray) -> SequenceSplit:
-        """A split with some rows of a store."""
         return SequenceSplit(store, self.max_len, self.pad_to_max_len, rows=rows)
 
     def source_places(self, stage: Stage) -> Places:

@@ -147,7 +147,6 @@ class CharacterText(OwnData):
         return ("unknown", *map(chr, self.vocabulary))
 
     def state_dict(self) -> dict[str, Any]:
-        """The part of the data that a checkpoint keeps."""
         return super().state_dict() | {"vocabulary": "".join(map(chr, self.vocabulary))}
 
     def check_encoding(self, state_dict: Mapping[str, Any]) -> None:

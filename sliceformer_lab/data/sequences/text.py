@@ -128,7 +128,6 @@ class TextData(SequenceData):
         return "bytes" if self.tokenizer.kind == "bytes" else digest_of(self._tokenizer_folder / TOKENIZER_FILE)
 
     def state_dict(self) -> dict[str, Any]:
-        """The part of the data that a checkpoint keeps."""
         return super().state_dict() | {"tokenizer": self.tokenizer_digest()}
 
     def check_encoding(self, state_dict: Mapping[str, Any]) -> None:

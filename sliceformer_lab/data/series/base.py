@@ -23,8 +23,14 @@ from sliceformer_lab.data.own_data import OwnData
 from sliceformer_lab.data.own_targets import Kind
 from sliceformer_lab.data.rounding import check_targets, find_rounding
 from sliceformer_lab.data.sequences.base import NOTHING, SequenceSplit, SequenceStore
-from sliceformer_lab.data.series.augment_series import stretched
-from sliceformer_lab.data.series.coding import CODING_FILE, SeriesCoding, as_series, channel_statistics, own_scale
+from sliceformer_lab.data.series.coding import (
+    CODING_FILE,
+    SeriesCoding,
+    as_series,
+    channel_statistics,
+    own_scale,
+    stretched,
+)
 from sliceformer_lab.data.series.labels import as_whole_numbers, label_number, merged_spellings, number_first
 from sliceformer_lab.data.series.series_tables import Series
 from sliceformer_lab.data.spec import Choice, Content, DataSpec
@@ -283,11 +289,9 @@ class SeriesData(BucketedData, OwnData):
         return None if folder is None else SeriesCoding.read(folder)
 
     def save_encoder(self, folder: Path) -> None:
-        """Writes the coding."""
         self.coding.write(folder)
 
     def state_dict(self) -> dict[str, Any]:
-        """The part of the data that a checkpoint keeps."""
         return super().state_dict() | {"coding": json.dumps(asdict(self.coding))}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

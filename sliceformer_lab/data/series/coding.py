@@ -37,7 +37,6 @@ class SeriesCoding:
 
     @property
     def channels(self) -> int:
-        """The channels of a series."""
         return len(self.mean)
 
     @property
@@ -72,7 +71,6 @@ class SeriesCoding:
         return np.asarray(scaled, dtype=np.float32)
 
     def write(self, folder: Path) -> None:
-        """Write it into a run folder."""
         write_json(folder / CODING_FILE, asdict(self))
 
     @classmethod
@@ -143,3 +141,25 @@ def _without_gaps(channel: np.ndarray) -> np.ndarray:
         return np.zeros_like(channel)
     filled: np.ndarray = np.interp(np.arange(len(channel)), known, channel[known])
     return filled
+
+
+def stretched(values: np.ndarray, stretch: float) -> np.ndarray:
+    """A series (L, C) changed by numpy's global generator, which a loader seeds. Its length stays.
+
+    A random window, shorter than the series by up to the share `stretch`, is stretched to its length.
+    """
+    length = len(values)
+    if not stretch or length < 2:
+        return values
+    window = length * (1 - stretch * np.random.random())
+    start = np.random.random() * (length - window)
+    return _interpolate(values, start + np.linspace(0, window - 1, length) if window > 1 else np.arange(length))
+
+
+def _interpolate(values: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """The values at fractional steps, interpolated linearly; missing ones stay missing."""
+    below = np.floor(times).astype(np.int64).clip(0, len(values) - 1)
+    above = np.minimum(below + 1, len(values) - 1)
+    part = (times - below).astype(np.float32)[:, None]
+    mixed: np.ndarray = values[below] * (1 - part) + values[above] * part
+    return mixed

@@ -58,7 +58,6 @@ class SeriesTable(SeriesData, OwnTables):
 
     @property
     def form(self) -> TableForm:
-        """Which columns hold what."""
         return TableForm(
             self.label_column,
             self.split_column,
@@ -86,7 +85,6 @@ class SeriesTable(SeriesData, OwnTables):
         return None if self.time_column is None or self._saved_coding is None else self._saved_coding.table
 
     def read(self) -> Iterator[Series]:
-        """The series of all tables."""
         for stage, path in self.files.items():
             for series in read_series(path, self.form, self._found_layout):
                 given = series.stage if self.split_column is not None else None if stage == "train" else stage

@@ -111,7 +111,6 @@ class SeriesFolder(SeriesData, OwnFolder, ClassFolders):
         return {"files": files, "sounds": repr(self._sound_form) if self._are_sounds else None}
 
     def read(self) -> Iterator[Series]:
-        """The series of all files."""
         classes = self.folder_classes()
         listed = [(stage, path, label) for stage, part in self.class_files.items() for path, label in part]
         form = self._sound_form if self._are_sounds else None
