@@ -32,18 +32,6 @@ def builder(calls: list[Path]) -> Callable[[Path], None]:
     return build
 
 
-def test_a_folder_is_made_once(tmp_path: Path) -> None:
-    calls: list[Path] = []
-    folder = cached_folder(tmp_path / "parent", "set", KEY, builder(calls))
-    assert cached_folder(tmp_path / "parent", "set", KEY, builder(calls)) == folder
-    assert len(calls) == 1 and not calls[0].exists()
-    assert {file.name for file in folder.iterdir()} == {"numbers.bin", "words.txt", "manifest.json"}
-    assert {name: entry["bytes"] for name, entry in manifest(folder)["files"].items()} == {
-        "numbers.bin": 10,
-        "words.txt": 5,
-    }
-
-
 @pytest.mark.parametrize(
     "damage",
     {

@@ -112,15 +112,6 @@ def test_validation_examples_follow_split_seed_and_not_the_runs_seed(task: str, 
     assert digest(3) == digest(3, run_seed=99) != digest(4)
 
 
-def test_examples_of_a_limited_split_are_those_that_are_scored(tmp_path: Path) -> None:
-    limited = task_modules.ready("cifar10", tmp_path, limit_eval=3)
-    whole = task_modules.ready("cifar10", tmp_path)
-    for row, place in enumerate(limited.places("test", range(3))):
-        batch = limited.splits["test"].batch([row])
-        number = int(place.removeprefix("test picture "))
-        assert batch.inputs.equal(whole.splits["test"].batch([number]).inputs)
-
-
 def test_strings_are_read_back_and_not_copied_to_workers(tmp_path: Path) -> None:
     Strings.write(tmp_path, "words", [*TEXTS, "", "last"])
     found = Strings.open(tmp_path, "words")

@@ -178,9 +178,8 @@ def test_a_value_that_is_no_class_is_refused(tmp_path: Path) -> None:
         module(tmp_path, values=(0, 2))
     with pytest.raises(DataError, match=r"holds the class 255, one more than fit; set data.ignore=255 or data.values"):
         module(tmp_path, ignore=None)
-    for values, complaint in (((0, 300), "0 to 255"), ((0, 0), "twice")):
-        with pytest.raises(ValueError, match=complaint):
-            MaskFolder(root=str(tmp_path), cache=str(tmp_path), values=values)
+    with pytest.raises(ValueError, match="twice"):
+        MaskFolder(root=str(tmp_path), cache=str(tmp_path), values=(0, 0))
 
 
 def test_a_resized_mask_has_no_class_that_lies_between_two() -> None:

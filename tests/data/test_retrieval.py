@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,14 +54,6 @@ def test_rows_of_a_batch_are_the_first_documents_and_then_the_second(root: Path)
             ids = batch.inputs[i + offset]
             assert bytes((ids[ids > 0] - 1).tolist()) == text
             assert batch.padding.lengths[i + offset] == len(text)
-
-
-def test_every_pair_occurs_once_and_splits_equal_the_files(root: Path) -> None:
-    data = pairs(root)
-    assert data.sizes() == {"num_train": 40, "num_val": 10, "num_test": 10}
-    assert len(cast(PairSplit, data.splits["train"]).documents) == 6  # each once, though in several pairs
-    (loader,) = data.test_dataloader()
-    assert sorted(i for batch in loader for i in batch.ids.tolist()) == list(range(10))
 
 
 def test_documents_are_cut_to_max_len_and_batched_by_the_longer_one(root: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +16,10 @@ from sliceformer_lab.data.series.series_csv import SeriesTable
 from sliceformer_lab.errors import DataError
 
 
-def write(text: str) -> Callable[[Path], SeriesData]:
+def write(text: str, **options: Any) -> Callable[[Path], SeriesData]:
     def build(root: Path) -> SeriesData:
         (root / "bad.csv").write_text(text)
-        return table(root / "bad.csv")
+        return table(root / "bad.csv", **options)
 
     return build
 
@@ -42,6 +43,9 @@ def spoiled_sound(change: Callable[[Path], object]) -> Callable[[Path], SeriesDa
 
 
 ROWS = "1,0.5,0.25\n2,0.5,0.75\n"
+LONG = "id,time,value,label\na,1,2,x\na,1,3,x\nb,1,2,y\n"
+TIMES = {"id_column": "id", "time_column": "time"}
+NUMBERS = {"label_column": "y", "kind": "regression"}
 FAULTS: dict[str, tuple[Callable[[Path], SeriesData], str]] = {
     "ragged row": (write(ROWS + "1,0.5\n"), r"bad.csv, line 3 has 2 fields, but line 1 has 3 columns"),
     "a column of words": (
@@ -56,6 +60,15 @@ FAULTS: dict[str, tuple[Callable[[Path], SeriesData], str]] = {
         r"all other training series have the class '1'; at least two",
     ),
     "no column": (write("kind,a,b\n1,2,3\n"), r"no column 'label'; data.label_column can be one of kind, a, b"),
+    "a number to learn": (
+        write("y,a,b\n0.25,1,2\n1_0,1,2\n", **NUMBERS),
+        r"line 3: y is '1_0', not a number; .*, or set data.kind=classification",
+    ),
+    "a time twice": (write(LONG, **TIMES), r"line 2 \(a\) has the time 1 twice; delete one"),
+    "two labels": (write(LONG.replace("a,1,3,x", "a,2,3,y"), **TIMES), r"line 3: a has the label 'y', but 'x' before"),
+    "no time": (write(LONG.replace("a,1,3", "a,1_0,3"), **TIMES), r"line 3: time is '1_0', expected a number"),
+    "no finite time": (write(LONG.replace("a,1,3", "a,inf,3"), **TIMES), r"line 3: time is 'inf', expected a number"),
+    "no id": (write(LONG.replace("a,1,3", ",1,3"), **TIMES), r"line 3: id is '', expected the id of a series; add it"),
     "other channels": (
         spoiled(lambda file: np.save(file, np.zeros((9, 2)))),
         r"fast/03.npy has 2 channels, but fast/00.npy has 3",
@@ -85,19 +98,7 @@ def test_bad_series_are_one_clear_sentence(name: str, tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-LONG = "id,time,value,label\na,1,2,x\na,1,3,x\nb,1,2,y\n"
-
-
-def test_bad_tables_of_times_are_one_clear_sentence(tmp_path: Path) -> None:
-    options = {"id_column": "id", "time_column": "time"}
-    for text, complaint in (
-        (LONG, r"line 2 \(a\) has the time 1 twice; delete one"),
-        (LONG.replace("a,1,3,x", "a,2,3,y"), r"line 3: a has the label 'y', but 'x' before; give it one"),
-        (LONG.replace("a,1,3", "a,soon,3"), r"line 3: time is 'soon', expected a number or a date"),
-    ):
-        (tmp_path / "long.csv").write_text(text)
-        with pytest.raises(DataError, match=complaint):
-            table(tmp_path / "long.csv", **options)
+def test_a_time_without_an_id_is_refused() -> None:
     with pytest.raises(ValueError, match="needs id_column"):
         SeriesTable(file="a.csv", root="b", time_column="time")
 

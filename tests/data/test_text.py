@@ -245,17 +245,6 @@ def test_parquet_is_read(tmp_path: Path) -> None:
     assert text_csv(tmp_path / "a.parquet").facts() == text_csv(tmp_path / "a.csv").facts()
 
 
-def test_other_columns_and_words_as_classes(tmp_path: Path) -> None:
-    path = official_files.texts(tmp_path)
-    data = text_csv(path, split_column="part", tokens="bytes", max_len=100)
-    assert data.sizes() == {"num_train": 42, "num_val": 6, "num_test": 12}
-    assert data.facts()["classes"] == ["bad", "good", "so-so"]
-    assert data.spec.num_classes == 3 and data.spec.vocab_size == 257
-    renamed = table(tmp_path, path.read_text("utf-8").replace("text,label", "review,stars", 1), "renamed.csv")
-    again = text_csv(renamed, text_column="review", label_column="stars", split_column="part", tokens="bytes")
-    assert again.facts() == data.facts()
-
-
 def test_splits_in_separate_files(tmp_path: Path) -> None:
     path = official_files.texts(tmp_path)
     val, test = (path.rename(tmp_path / "x.csv"), official_files.texts(tmp_path / "test"))
@@ -368,6 +357,7 @@ WRONG_FILES = [
     ("a.csv", (GOOD + "na\u00efve,1\n").encode("latin-1"), "iconv -f LATIN1"),
     ("a.csv", GOOD.encode("utf-16"), "iconv -f UTF-16 -t UTF-8"),
     ("a.tsv", GOOD.encode(), "; if commas separate its columns, call it .csv"),
+    ("a.parquet", b"PAR1", "Parquet"),  # no such table, or no pyarrow to read it
     ("a.xlsx", GOOD.encode(), "ends in none of .csv, .tsv, .jsonl, .parquet"),
 ]
 
