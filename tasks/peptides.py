@@ -6,7 +6,7 @@ import logging
 from typing import Literal
 
 from torch import Tensor
-from torchmetrics import Metric, MetricCollection
+from torchmetrics import MetricCollection
 
 from sliceformer_lab.batch import Batch, Graphs, Padding
 from sliceformer_lab.config.option_types import Count
@@ -110,8 +110,9 @@ class PeptideLabels(PeptideTask):
 
     def build_metrics(self) -> MetricCollection:
         """The metrics of labels, and SAMSA's."""
-        metrics: dict[str, Metric | MetricCollection] = dict(super().build_metrics().items())
-        return MetricCollection(metrics | {"average_precision_samsa": BatchPrecision()}, compute_groups=False)
+        metrics = super().build_metrics()
+        metrics.add_metrics({"average_precision_samsa": BatchPrecision()})
+        return metrics
 
     @property
     def kind(self) -> TargetKind:

@@ -55,9 +55,9 @@ class PointClassification(CloudTask, SequenceClassification):
         self.head = nn.Sequential(Dropout(head_dropout), self.head)
 
     def build_metrics(self) -> MetricCollection:
-        mean = MeanClassAccuracy(self.data_spec.num_classes)
-        metrics: dict[str, Metric | MetricCollection] = dict(super().build_metrics().items())
-        return MetricCollection(metrics | {"mean_class_accuracy": mean}, compute_groups=False)
+        metrics = super().build_metrics()
+        metrics.add_metrics({"mean_class_accuracy": MeanClassAccuracy(self.data_spec.num_classes)})
+        return metrics
 
 
 class PartIoU(Metric):
