@@ -58,8 +58,9 @@ def test_a_metric_that_is_no_mean_gets_the_variance_of_its_resampled_examples(
     with np.load(one.folder / "predictions.npz") as arrays:
         targets, logits = torch.from_numpy(arrays["test_targets"]), torch.from_numpy(arrays["test_logits"])
     generator = np.random.default_rng(0)
-    drawn = [torch.from_numpy(generator.integers(EXAMPLES, size=EXAMPLES)) for _ in range(200)]
-    spread = np.std([scores._score(logits[rows], targets[rows], "auc") for rows in drawn])
+    drawn = [torch.from_numpy(generator.integers(EXAMPLES, size=EXAMPLES)) for _ in range(100)]
+    metric = scores._task.build_metrics()["auc"]
+    spread = np.std([float(metric(logits[rows], targets[rows])) for rows in drawn])
     assert estimate_crossed(values[1][None]).variance ** 0.5 == pytest.approx(spread, rel=0.3)
 
 
@@ -68,23 +69,23 @@ def test_paired_differences_have_a_variance_over_seeds_and_examples_or_say_that_
 ) -> None:
     ours = {seed: run(tmp_path / f"a{seed}", scores, 1.5, seed) for seed in range(3)}
     theirs = {seed: run(tmp_path / f"b{seed}", scores, 1.0, 10 + seed) for seed in range(3)}
-    for metric in ("test/accuracy", "test/auc"):
+    for metric in ("test/auc", "test/accuracy"):
         pairs = {seed: float(ours[seed].metric(metric) or 0) - float(theirs[seed].metric(metric) or 0) for seed in ours}
         estimate = paired_estimate(scores, ours, theirs, pairs, metric)
         assert estimate.over == "seeds and examples"
         assert estimate.mean == pytest.approx(np.mean(list(pairs.values())), abs=1e-6)
     (theirs[1].folder / "predictions.npz").unlink()
-    alone = paired_estimate(ExampleScores(scores._plan), ours, theirs, pairs, "test/auc")
+    alone = paired_estimate(ExampleScores(scores._plan), ours, theirs, pairs, metric)
     assert alone.over == "seeds"
     splits = estimate_over_splits([*pairs.values()], [*pairs], ours[0].size_per_train("test"))
     assert splits.variance == pytest.approx(alone.variance * (1 + 3 * 400 / 800))
     folds = {
         seed: replace(one, summary=one.summary.model_copy(update={"split_seed": seed})) for seed, one in ours.items()
     }
-    assert paired_estimate(scores, folds, theirs, pairs, "test/auc") == splits
+    assert paired_estimate(scores, folds, theirs, pairs, metric) == splits
     shared = {"digests": {"test": "published"}}  # the split seed chooses only validation examples
     folds = {seed: replace(one, summary=one.summary.model_copy(update=shared)) for seed, one in folds.items()}
-    assert paired_estimate(scores, folds, theirs, pairs, "test/auc") == estimate
+    assert paired_estimate(scores, folds, theirs, pairs, metric) == estimate
 
 
 def test_above_the_constant_prediction_needs_more_than_a_lucky_sample(tmp_path: Path, scores: ExampleScores) -> None:

@@ -76,20 +76,20 @@ class ExampleScores:
         ids, truth, output = ids[order], torch.from_numpy(targets[order]), torch.from_numpy(outputs[order])
         name = metric.removesuffix("_best_test_epoch").partition("/")[2]
         try:
-            whole = self._score(output, truth, name)
+            measure = self._task.build_metrics()[name]
+
+            def score(rows: Tensor | slice) -> float:
+                measure.reset()
+                measure.update(output[rows], truth[rows])
+                return float(measure.compute())
+
+            whole = score(slice(None))
             if not math.isclose(whole, recorded, rel_tol=1e-3, abs_tol=1e-6):
                 return None
-            without = [
-                self._score(output[rows], truth[rows], name) for rows in torch.from_numpy(jackknife_rows(len(ids)))
-            ]
+            without = [score(rows) for rows in torch.from_numpy(jackknife_rows(len(ids)))]
         except (KeyError, ValueError, RuntimeError):  # predictions that the metric does not take as they were saved
             return None
         return ids, jackknife_values(whole, without)
-
-    def _score(self, outputs: Tensor, targets: Tensor, name: str) -> float:
-        metric = self._task.build_metrics()[name]
-        metric.update(outputs, targets)
-        return float(metric.compute())
 
 
 def paired_estimate(
