@@ -29,6 +29,8 @@ from sliceformer_lab.runs.names import comparison_folder
 from sliceformer_lab.runs.score_options import score_options
 from sliceformer_lab.training.timing import StepTime
 
+pytestmark = pytest.mark.usefixtures("unwritten_pictures")
+
 Ended = tuple[Path, WrittenRuns, WrittenRuns]
 MEANS = {"csp": 0.9, "identity": 0.7, "mha": 0.9}
 

@@ -17,6 +17,8 @@ from sliceformer_lab.commands.submit.submit_options import SubmitOptions
 from sliceformer_lab.config.compose import with_conf_folders
 from sliceformer_lab.config.schema import ConfigError, allowed_targets
 
+pytestmark = pytest.mark.usefixtures("unwritten_pictures")
+
 CODE = """
 from sliceformer_lab.attention import ALONE, Attention
 

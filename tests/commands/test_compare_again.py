@@ -10,6 +10,8 @@ import pytest
 from support.comparisons import audit
 from support.written_runs import Words, WrittenRuns
 
+pytestmark = pytest.mark.usefixtures("unwritten_pictures")
+
 Table = Mapping[float, tuple[float, ...]]  # scores of the seeds 0, 1, 2, by learning rate
 MOVED_INSIDE: Table = {  # seeds 0 and 1 choose the largest rate, seed 2 one inside
     0.001: (0.7, 0.7, 0.7),

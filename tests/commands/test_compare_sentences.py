@@ -23,6 +23,8 @@ from sliceformer_lab.errors import NoVerdictError
 from sliceformer_lab.measures.statistics import estimate_crossed
 from sliceformer_lab.training.timing import StepTime
 
+pytestmark = pytest.mark.usefixtures("unwritten_pictures")
+
 UNTESTED = "not better than no mixing, so this task at this size does not test an operator"
 
 

@@ -17,6 +17,8 @@ from sliceformer_lab.commands.compare.compare_options import CompareOptions
 from sliceformer_lab.errors import ConfigError, Interrupted, LabError
 from sliceformer_lab.runs.tuned import with_tuned
 
+pytestmark = pytest.mark.usefixtures("unwritten_pictures")
+
 OWN = 2e-3  # the learning rate of conf/optim/digits.yaml
 
 
