@@ -32,7 +32,6 @@ from sliceformer_lab.measures.drawing import COLOURS, STYLE
 from sliceformer_lab.measures.statistics import estimate_over_seeds
 
 SEEDS = (0, 1, 2)
-CONTROLS = {"identity", "mean", "random_permutation", "depthwise_conv"}
 
 
 def sections(folder: Path) -> list[Section]:
