@@ -194,15 +194,6 @@ def test_a_word_that_would_change_the_declared_runs_is_refused_before_the_first_
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_finished_run_of_other_words_is_not_taken(tmp_path: Path) -> None:
-    write(tmp_path, [])
-    (one,) = read_experiments(tmp_path)
-    job = one.missing([])[0][0]
-    write_run(tmp_path / "tune-csp-0.001-100", command=["task=mnist", *job_words(one, job)[1:]])
-    with pytest.raises(DataError, match=r"tune-csp-0\.001-100: a run without task=digits; name another folder"):
-        run_experiment.run_job(one, job, tmp_path, [])
-
-
 def test_a_reference_on_other_data_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "svm_reference.json"
     file.write_text(json.dumps({"name": "oracle", "digests": DIGESTS}))

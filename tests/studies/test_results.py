@@ -42,11 +42,6 @@ def test_collect_refuses_a_failed_run(tmp_path: Path, monkeypatch: pytest.Monkey
     assert results.read("some") == []
 
 
-def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="there are no runs in it"):
-        list(results.finished_runs([tmp_path]))
-
-
 def test_runs_on_other_data_are_not_collected(tmp_path: Path) -> None:
     for seed, digest in enumerate("aab"):
         write_run(tmp_path / f"run{seed}", seed=seed, digests={"train": str(seed), "val": "v", "test": digest})
