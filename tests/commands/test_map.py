@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 from support import written_runs
 from support.run_folders import read_summary
 from support.written_runs import SECONDS, Words, WrittenRuns
@@ -170,7 +171,9 @@ def test_a_failed_run_of_a_map_is_no_score_and_waits_for_retry(tmp_path: Path) -
     assert [(run["seed"], run["status"]) for run in cell["reporting"]] == [(100, "ok"), (101, "ok")]
 
 
-def test_a_run_that_diverges_counts_as_chance_and_its_probe_as_not_solved(tmp_path: Path) -> None:
+def test_a_run_that_diverges_counts_as_chance_and_its_probe_as_not_solved(
+    tmp_path: Path, unwritten_pictures: list[Figure]
+) -> None:
     def score(words: Words) -> float | None:
         return None if words["seed"] in ("100", "102") or words["optim.lr"] == "0.003" else 0.995
 
@@ -183,6 +186,7 @@ def test_a_run_that_diverges_counts_as_chance_and_its_probe_as_not_solved(tmp_pa
     assert "- csp solves in part recall (.349; 2 of 3 runs diverged and count as chance)." in text
     assert "| csp | .349 [.031, .985] (2 diverged) |" in text
     assert "lr 0.003, seed 0: diverged, the training loss became nan" in text
+    assert ".349†" in {one.get_text() for one in unwritten_pictures[-1].axes[0].texts}
 
 
 def test_an_attention_whose_every_rate_diverges_is_not_said_to_be_unable_to_run(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from torch.testing import assert_close
 
 from sliceformer_lab import swap
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.commands.swap.labelled_task import layer_sets
 from sliceformer_lab.commands.swap.pretrained_model import open_model
 from sliceformer_lab.commands.swap.swap_options import SwapOptions
 from sliceformer_lab.commands.swap.swap_report import measure
@@ -273,16 +272,6 @@ def test_every_scored_text_has_its_own_label_and_the_limit_holds(call: Callable[
     report = json.loads((tmp_path / "swapped" / "report.json").read_text())
     assert report["verdict"]["accuracy"]["original"]["all"] > 0.8
     assert (report["num_inputs"], report["num_held_out"]) == (20, 8), "of the first 84 of 120 texts"
-
-
-def test_at_most_three_sets_of_layers_are_judged_from_each_side() -> None:
-    assert layer_sets([4, 1, 2]) == {
-        "top 1": [4], "top 2": [2, 4], "bottom 1": [1], "bottom 2": [1, 2], "all": [1, 2, 4]
-    }  # fmt: skip
-    assert list(layer_sets(range(12))) == [
-        *(f"{side} {count}" for side in ("top", "bottom") for count in (1, 5, 8)),
-        "all",
-    ]
 
 
 @pytest.mark.parametrize(
