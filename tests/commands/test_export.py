@@ -18,8 +18,9 @@ from support.runs import last_of_each
 from sliceformer_lab import load_export, load_run
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import Batch, Padding
-from sliceformer_lab.commands.export.write_export import compare_outputs
-from sliceformer_lab.errors import LabError, RunFolderError
+from sliceformer_lab.commands.export import write_export
+from sliceformer_lab.commands.export.write_export import BATCHES
+from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.permute import shift_sort
 from sliceformer_lab.permute.exported import decomposed, slice_shifts
 from sliceformer_lab.runs.files import write_json
@@ -217,10 +218,17 @@ def test_the_card_says_how_texts_become_ids(train: Callable[..., Path], texts: P
     assert float(outputs.softmax(1).max()) == pytest.approx(share, abs=1e-4)  # of outputs in half precision
 
 
-def test_outputs_that_are_nan_in_a_later_batch_only_are_refused() -> None:
-    right, wrong = torch.ones(2), torch.tensor([1.0, torch.nan])
-    with pytest.raises(LabError, match="differs from the run's by nan"):
-        compare_outputs([(right, right), (wrong, right)])
+def test_a_file_that_computes_other_outputs_is_refused_even_in_a_later_batch_only(
+    run: Path, tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def written(program: object, file: Path) -> Callable[[torch.Tensor], torch.Tensor]:
+        file.touch()
+        return lambda inputs: expected(run, inputs) * (1.0 if len(inputs) < max(BATCHES) else torch.nan)
+
+    monkeypatch.setattr(write_export, "exported", lambda *_, **options: None)
+    monkeypatch.setattr(write_export, "write_program", written)
+    words = ("export", f"resume={run}", "format=torch_export", f"output={tmp_path / 'model'}")
+    assert "differs from the run's by nan" in refused(*words) and list(tmp_path.iterdir()) == []
 
 
 def test_a_run_that_was_stopped_before_its_score_is_not_exported(
