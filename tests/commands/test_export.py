@@ -205,14 +205,14 @@ def test_an_operator_without_free_lengths_has_one_and_the_card_says_so(
 
 
 def test_the_card_says_how_texts_become_ids(train: Callable[..., Path], texts: Path, tmp_path: Path) -> None:
-    run = text_run(train, texts, "attention=csp", "attention.group_size=8")
-    assert main(["export", f"resume={run}", "format=torch_export", f"output={tmp_path / 'model'}"]) == 0
+    run = text_run(train, texts, "attention=csp")
+    assert main(["export", f"resume={run}", f"output={tmp_path / 'model'}"]) == 0
     card = (tmp_path / "model" / "README.md").read_text()
-    assert "model(inputs, lengths)" in card and "Inputs have 8 to 20 tokens" in card
     assert "its UTF-8 bytes plus 1. Cut them to 20 and fill up with 0" in card
     text, row = "Zoë", [0] * 12
     row[: len(text.encode())] = [byte + 1 for byte in text.encode()]
-    outputs = torch.export.load(tmp_path / "model" / "model.pt2").module()(torch.tensor([row]), torch.tensor([4]))
+    padding = Padding.from_lengths(torch.tensor([4]), len(row))
+    outputs = load_export(tmp_path / "model")(Batch.unlabelled(torch.tensor([row]), padding))
     row = load_run(run).predict([text]).iloc[0]
     share = row[f"probability_{row['prediction']}"]
     assert float(outputs.softmax(1).max()) == pytest.approx(share, abs=1e-4)  # of outputs in half precision
