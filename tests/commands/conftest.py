@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+
 import pytest
 from matplotlib.figure import Figure
 
+from sliceformer_lab.commands.benchmark import run_suite
 from sliceformer_lab.commands.compare import draw
 from sliceformer_lab.commands.map import draw_map
 from sliceformer_lab.measures.drawing import draw_chart
@@ -17,3 +21,12 @@ def unwritten_pictures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     for module in (draw, draw_map):
         monkeypatch.setattr(module, "save_chart", lambda chart, path: figures.append(draw_chart(chart)))
     return figures
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A benchmark measures here, where the garbage collector skips all that the tests hold, as it does in a child."""
+    monkeypatch.setattr(run_suite, "in_child", lambda function, *arguments, limited: function(*arguments))
+    gc.freeze()
+    yield
+    gc.unfreeze()

@@ -15,7 +15,6 @@ import pandas as pd
 import pytest
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.commands.benchmark import run_suite
 from sliceformer_lab.permute import available_backends
 
 QUICK = ("rounds=2", "warmup=1", "batch=1")
@@ -32,9 +31,8 @@ Bench = Callable[..., tuple[int, str, str, Path | None]]
 
 
 @pytest.fixture
-def bench(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """The command line and what it measures in this process: exit code, stdout, stderr and the folder it wrote."""
-    monkeypatch.setattr(run_suite, "in_child", lambda function, *arguments, limited: function(*arguments))
+def bench(tmp_path: Path, capfd: pytest.CaptureFixture[str], in_this_process: None) -> Bench:
+    """The command line in this process: exit code, stdout, stderr and the folder it wrote."""
 
     def call(*arguments: str) -> tuple[int, str, str, Path | None]:
         capfd.readouterr()

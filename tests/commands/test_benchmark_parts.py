@@ -28,6 +28,8 @@ from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.measures import call_cost
 from sliceformer_lab.permute import shift_sort
 
+pytestmark = pytest.mark.usefixtures("in_this_process")
+
 SPEC = LayerSpec(dim=16, num_heads=4, max_len=12)
 
 

@@ -15,7 +15,6 @@ from support.written_runs import WrittenRuns
 from test_audit import scores
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.commands.benchmark import run_suite
 from sliceformer_lab.commands.compare import steps
 from sliceformer_lab.commands.compare.compare_options import CompareOptions
 from sliceformer_lab.commands.map import map_runs
@@ -122,8 +121,8 @@ def test_a_map_is_one_run_with_its_sentences_table_picture_and_scores(write_once
     assert "pictures/map" in run.logged and run.config["command"].startswith("python -m sliceformer_lab map ")
 
 
-def test_a_benchmark_is_one_run_with_its_rows_and_ratios(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_suite, "in_child", lambda function, *arguments, limited: function(*arguments))
+@pytest.mark.usefixtures("in_this_process")
+def test_a_benchmark_is_one_run_with_its_rows_and_ratios(tmp_path: Path) -> None:
     quick = ("suite=operators", "sizes=[6]", "rounds=2", "warmup=1", "batch=1", f"paths.outputs={tmp_path}")
     with wandb_server() as server:
         assert main(["benchmark", "logger=wandb", *quick]) == 0
