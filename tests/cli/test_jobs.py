@@ -46,18 +46,12 @@ def test_single_run_has_a_folder_of_its_task_attention_time_and_options(
 def test_sweep_runs_every_combination_in_a_folder_of_its_own(
     lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert lab("-m", *TINY_MHA, "data.limit_train=32", "data.limit_eval=32", "attention=mha,identity", "seed=0,1") == 0
-    assert [folder.name.rpartition("-")[0] for folder in jobs_of(tmp_path)] == [
-        *("0-digits-mha", "1-digits-mha"),
-        *("2-digits-identity", "3-digits-identity"),
-    ]
+    assert lab("-m", *TINY_MHA, "data.limit_train=32", "data.limit_eval=32", "attention=mha,identity", "seed=1") == 0
+    assert [folder.name.rpartition("-")[0] for folder in jobs_of(tmp_path)] == ["0-digits-mha", "1-digits-identity"]
     summaries = [read_summary(folder) for folder in jobs_of(tmp_path)]
-    assert [(s["attention"], s["seed"], s["status"]) for s in summaries] == [
-        *(("mha", 0, "ok"), ("mha", 1, "ok")),
-        *(("identity", 0, "ok"), ("identity", 1, "ok")),
-    ]
+    assert [(s["attention"], s["seed"], s["status"]) for s in summaries] == [("mha", 1, "ok"), ("identity", 1, "ok")]
     of_all = [*TINY, "data.limit_train=32", "data.limit_eval=32"]
-    assert set(summaries[3]["command"]) == {*last_of_each(of_all), "attention=identity", "seed=1"}, "it repeats one run"
+    assert set(summaries[1]["command"]) == {*last_of_each(of_all), "attention=identity", "seed=1"}, "it repeats one run"
     printed = capsys.readouterr().out
     sweep = jobs_of(tmp_path)[0].parent
     assert re.search(rf"\njobs in {sweep}, val/accuracy\n  0-digits-mha-\w+  ok  0\.\d{{4}}\n", printed)

@@ -234,19 +234,6 @@ def test_own_code_that_does_not_fit_is_refused_in_one_sentence(
     assert sentence in refused(*last_of_each([*SMALL, ALLOW, *words.split()]))
 
 
-def test_a_study_in_a_users_folder_widens_nothing(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Hydra puts what a study sweeps among the overrides of its jobs, like words of the command line."""
-    (tmp_path / "conf" / "study").mkdir()
-    (tmp_path / "conf" / "study" / "theirs.yaml").write_text(
-        "# @package _global_\nhydra:\n  mode: MULTIRUN\n  sweeper:\n    params:\n"
-        "      allow_targets: '[my_lab.]'\n      attention: mine\n"
-    )
-    assert lab("--config-dir", "conf", "study=theirs", *SMALL) == 1
-    out, err = capsys.readouterr()
-    assert "a study cannot sweep allow_targets, which belongs on the command line" in out + err
-    assert "my_lab" not in sys.modules
-
-
 @pytest.mark.usefixtures("lab")
 def test_an_option_with_the_name_of_another_is_refused(tmp_path: Path, refused: Callable[..., str]) -> None:
     mine = tmp_path / "conf" / "attention" / "csp.yaml"

@@ -18,7 +18,7 @@ from sliceformer_lab.__main__ import main
 from sliceformer_lab.errors import ConfigError, Interrupted
 from sliceformer_lab.runs.job_state import OUTPUT, read_record
 from sliceformer_lab.runs.sweep import PlannedJob
-from sliceformer_lab.sweeps.board import last_progress
+from sliceformer_lab.sweeps.board import JobBoard, last_progress
 from sliceformer_lab.sweeps.local_jobs import LocalLauncher, visible_gpus
 from sliceformer_lab.sweeps.plan import SweepPlan
 from sliceformer_lab.sweeps.preview import preview
@@ -57,6 +57,22 @@ def test_two_starts_at_once_share_the_jobs(tmp_path: Path, capfd: pytest.Capture
     assert statuses(sweep) == ["ok"] * 6
     assert [len(starts_of(sweep.place(job))) for job in sweep.jobs] == [1] * 6
     assert "6 of 6 jobs have ended" in capfd.readouterr().out
+
+
+def test_the_board_counts_a_job_once_even_if_another_process_ran_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = sweep_of(tmp_path / "sweep", "end=ok", "end=ok", "end=ok")
+    first, second, _ = sweep.jobs
+    board = JobBoard(sweep, places=2)
+    board.begin(first)
+    board.begin(second)
+    for job in (first, second):  # both end before this process looks
+        Queue(sweep, run_fake).work(job)
+    for job in (first, second):
+        board.end(job)
+    printed = capsys.readouterr().out
+    assert printed.count("2 of 3 jobs have ended") == 2
 
 
 def test_a_cancelled_sweep_stops_its_jobs_and_goes_on_later(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ def test_each_block_learns_at_a_share_of_the_rate_of_the_block_above(optimizer: 
         "encoder.blocks.0.attention.value.weight": 1e-3,
     }
     assert {name: found[name] for name in expected} == pytest.approx(expected)
+    assert set(rates(task_of("optim.lr=1e-3")).values()) == {1e-3}, "without layer_decay all have one rate"
 
 
 @pytest.mark.parametrize("pretrain", ["none", "masked"])

@@ -85,6 +85,7 @@ def test_summary_records_configuration_and_results(finished: Path) -> None:
     for name in ("samples_per_second", "peak_memory_gb", "wall_seconds"):
         assert summary[name] > 0
     assert summary["versions"]["torch"] == torch.__version__.partition("+")[0] and "published" in summary
+    assert "references" not in summary, "reference=null"
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "16-mixed"])

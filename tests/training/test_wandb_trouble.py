@@ -166,7 +166,7 @@ def test_a_training_ends_as_usual_when_the_server_goes_away_in_the_middle(server
     server.fails = lambda place: None
     sync(tmp_path / "run")
     (one,) = server.runs.values()
-    assert one.exit_code == 0 and one.summary["test/accuracy"] > 0 and not server.artifacts  # none, by default
+    assert one.exit_code == 0 and one.summary["test/accuracy"] > 0
     assert [row["trainer/global_step"] for row in one.history if "train/batch_loss" in row] == list(range(4))
 
 
@@ -191,11 +191,14 @@ def test_an_alert_says_that_a_run_diverged_if_that_is_asked_for(server: WandbSer
     assert alert["title"] == "mha, seed 0 (digits) diverged" and "loss became nan" in alert["text"]
 
 
-def test_a_stopped_run_has_the_best_monitored_score_under_the_name_that_a_finished_one_has(
+def test_a_stopped_run_has_its_best_score_and_the_rest_of_it_uploads_no_artifacts_unasked(
     server: WandbServer, tmp_path: Path
 ) -> None:
+    config = small_config("logger=wandb", "optim.epochs=3", "optim.lr=0.01", "data.limit_train=null")
     with stopped_at(2):
-        run(small_config("logger=wandb", "optim.epochs=3", "optim.lr=0.01", "data.limit_train=null"), tmp_path)
+        run(config, tmp_path)
     (one,) = server.runs.values()
     scores = [row["val/accuracy"] for row in one.history if "val/accuracy" in row]
     assert len(scores) == 2 and one.summary["val/accuracy"] == max(scores)
+    run(config, tmp_path)
+    assert one.exit_code == 0 and not server.artifacts
