@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations` in data modules; `data.base` says why.
 
+import math
 import re
 import unicodedata
 from abc import abstractmethod
@@ -9,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import Field
 
@@ -28,6 +29,7 @@ from sliceformer_lab.runs.plain_text import counted
 Name = Annotated[str, Field(pattern=r"^[^/\\\s][^/\\\n]*$")]  # part of the name of a run's folder
 Column = str | Count  # of a table: its name, or its number from 1 in a table without a header
 
+LOOKED_AT = 100  # training examples that decide options left null
 NUMERAL = re.compile(r"[+-]?\d+(\.\d*)?")
 PLURALS: dict[ContentKind, str] = {
     "text": "texts",
@@ -36,6 +38,14 @@ PLURALS: dict[ContentKind, str] = {
     "cloud": "clouds",
     "series": "series",
 }
+
+
+Item = TypeVar("Item")
+
+
+def looked_at(items: Sequence[Item]) -> Sequence[Item]:
+    """Up to LOOKED_AT of some items, spread over all of them."""
+    return items[:: math.ceil(len(items) / LOOKED_AT)]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -1,7 +1,6 @@
 """Sets of images in files, and your own folder of class folders."""
 
 import logging
-import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -23,13 +22,12 @@ from sliceformer_lab.data.images.base import ImageData, Images, ImageSplit, Tran
 from sliceformer_lab.data.images.image_memory import ImageMemory
 from sliceformer_lab.data.images.picture_files import ENDINGS, picture_size, read_picture, reduced
 from sliceformer_lab.data.loader import SeededLoader
-from sliceformer_lab.data.own_data import ClassFolders, OwnData
+from sliceformer_lab.data.own_data import ClassFolders, OwnData, looked_at
 from sliceformer_lab.data.spec import Choice, DataSpec
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.runs.files import digest_of
 
 MAX_SIDE_PIXELS = 64  # pixels, that image_size=null chooses: a run on one core then takes minutes
-LOOKED_AT = 100  # training images that decide options left null
 MAX_GREY_DIFFERENCE = 4  # mean difference between the largest and the smallest colour value of a pixel, 0 to 255
 
 log = logging.getLogger(__name__)
@@ -217,9 +215,8 @@ class OwnImages(TimmImages, FolderData, OwnData):
 
     @cached_property
     def _looked_at(self) -> Tensor:
-        """Positions of up to LOOKED_AT training images, spread over the classes."""
-        count = len(self.parts["train"].files)
-        return torch.arange(0, count, math.ceil(count / LOOKED_AT))
+        """Positions of some training images, spread over the classes."""
+        return torch.tensor(looked_at(range(len(self.parts["train"].files))))
 
     @cached_property
     def _median_side(self) -> int:

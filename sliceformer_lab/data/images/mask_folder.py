@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.lib.format import open_memmap
 from PIL import Image
+from pydantic import Field
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor
 
@@ -25,7 +26,7 @@ from sliceformer_lab.data.images.folders import MAX_SIDE_PIXELS
 from sliceformer_lab.data.images.image_pairs import MAX_CLASSES, Pair, Sizes, list_pairs, read_pair, resize_image
 from sliceformer_lab.data.images.picture_files import picture_size
 from sliceformer_lab.data.loader import Split
-from sliceformer_lab.data.own_data import OwnFolder
+from sliceformer_lab.data.own_data import OwnFolder, looked_at
 from sliceformer_lab.data.parallel import in_order, paced
 from sliceformer_lab.data.spec import Choice, Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_rows
@@ -34,9 +35,10 @@ from sliceformer_lab.errors import DataError
 from sliceformer_lab.order import TokenOrder
 
 SIDE_STEP = 8  # pixels: sides that are chosen are multiples of it
-SAMPLED_IMAGES = 100  # training images, spread over the set, whose sizes decide the chosen ones
 NAMES = "classes.txt"
 PIXELS, PARTS = "pixels.npy", "stages.npy"  # in the cache folder
+
+Level = Annotated[int, Field(ge=0, le=255)]  # of a mask of 8 bits
 
 
 @dataclass
@@ -92,8 +94,8 @@ class MaskFolder(OwnFolder):
 
     height: Count | None = None
     width: Count | None = None
-    values: tuple[Natural, ...] | None = None
-    ignore: Natural | None = 255
+    values: tuple[Level, ...] | None = None
+    ignore: Level | None = 255
     mirror: bool = True
     pad: Natural = 4
     token_order: TokenOrder = "raster"
@@ -103,9 +105,6 @@ class MaskFolder(OwnFolder):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, found in (("values", self.values or ()), ("ignore", (self.ignore or 0,))):
-            if any(value > 255 for value in found):
-                raise ValueError(f"{name}={getattr(self, name)}: the values of masks of 8 bits are 0 to 255")
         if self.values is not None and len(set(self.values)) != len(self.values):
             raise ValueError(f"values={list(self.values)} names a value twice")
 
@@ -156,12 +155,8 @@ class MaskFolder(OwnFolder):
 
     @cached_property
     def _median_sizes(self) -> Sizes:
-        found = []
-        train = self._pairs["train"]
-        for pair in train[:: -(-len(train) // SAMPLED_IMAGES)]:
-            width, height = picture_size(pair.image)
-            found.append((height, width))
-        height, width = np.median(found, axis=0)
+        found = [picture_size(pair.image) for pair in looked_at(self._pairs["train"])]
+        width, height = np.median(found, axis=0)
         return int(height), int(width)
 
     @cached_property

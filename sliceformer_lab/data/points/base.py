@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from sliceformer_lab.data.cache import IDENTITY, cached_folder, digest_of_stamps
 from sliceformer_lab.data.cached_data import CachedData, StoredSplit
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
 from sliceformer_lab.data.loader import Split
+from sliceformer_lab.data.own_data import looked_at
 from sliceformer_lab.data.parallel import in_order, paced
 from sliceformer_lab.data.points.clouds import Order, as_cloud, choose_points, curve_order, read_cloud
 from sliceformer_lab.data.spec import Choice, Content, DataSpec
@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 Scale = Literal["unit_sphere", "standardise", "none"]
 Augment = Literal["none", "scale_shift", "rotate", "rotate_jitter"]
 MAX_POINTS = 256  # that num_points=null chooses: a run on one core then takes minutes
-SAMPLED_CLOUDS = 100  # training clouds, spread over the set, that num_points=null reads
 MAX_NORMAL_ERROR = 0.1  # of the length of a normal; colours are further away
 Clouds = Sequence[Path] | Sequence[np.ndarray]
 
@@ -138,10 +137,9 @@ class PointData(CachedData):
 
     @cached_property
     def _median_size(self) -> int:
-        """Median number of points of SAMPLED_CLOUDS training clouds. Raises DataError if one cannot be read."""
-        clouds, _ = self.parts()["train"]
-        counted = clouds[:: math.ceil(len(clouds) / SAMPLED_CLOUDS)]
-        return int(np.median([len(read_cloud(cloud) if isinstance(cloud, Path) else cloud) for cloud in counted]))
+        """Median number of points of some training clouds. Raises DataError if one cannot be read."""
+        clouds = looked_at(self.parts()["train"][0])
+        return int(np.median([len(read_cloud(cloud) if isinstance(cloud, Path) else cloud) for cloud in clouds]))
 
     @property
     def cloud_size(self) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Processes
 from sliceformer_lab.data.input_files import read_files
-from sliceformer_lab.data.own_data import ClassFolders, OwnFolder
+from sliceformer_lab.data.own_data import ClassFolders, OwnFolder, looked_at
 from sliceformer_lab.data.parallel import in_order, paced
 from sliceformer_lab.data.series.base import SeriesData
 from sliceformer_lab.data.series.coding import as_series
@@ -23,7 +23,6 @@ from sliceformer_lab.errors import DataError
 SOUNDS = {".wav"}
 ENDINGS = {".npy", *SOUNDS}
 MAX_RATE = 16_000  # Hz, that rate=null chooses
-LOOKED_AT = 100  # training files that decide the rate
 
 Features = Literal["log_mel", "raw"]
 
@@ -85,9 +84,7 @@ class SeriesFolder(SeriesData, OwnFolder, ClassFolders):
     @property
     def _sound_form(self) -> SoundForm | None:
         """The form of the sounds; None for arrays."""
-        if self.rate is None and self._are_sounds:
-            return SoundForm(self._common_rate, self.features, self.bands)
-        return self._known_form
+        return SoundForm(self.rate or self._common_rate, self.features, self.bands) if self._are_sounds else None
 
     @property
     def _known_form(self) -> SoundForm | None:
@@ -96,8 +93,7 @@ class SeriesFolder(SeriesData, OwnFolder, ClassFolders):
 
     @cached_property
     def _common_rate(self) -> int:
-        files = [path for path, _ in self.class_files["train"]]
-        rates = Counter(read_sound(path)[1] for path in files[:: -(-len(files) // LOOKED_AT)])
+        rates = Counter(read_sound(path)[1] for path, _ in looked_at(self.class_files["train"]))
         return min(rates.most_common(1)[0][0], MAX_RATE)
 
     def choices(self) -> list[Choice]:
@@ -108,13 +104,12 @@ class SeriesFolder(SeriesData, OwnFolder, ClassFolders):
 
     def source(self) -> dict[str, Any]:
         files = {str(path.relative_to(self.path)): path for path in self.files}
-        return {"files": files, "sounds": repr(self._sound_form) if self._are_sounds else None}
+        return {"files": files, "sounds": self._sound_form and repr(self._sound_form)}
 
     def read(self) -> Iterator[Series]:
         classes = self.folder_classes()
         listed = [(stage, path, label) for stage, part in self.class_files.items() for path, label in part]
-        form = self._sound_form if self._are_sounds else None
-        arrays = in_order(partial(read_file, form=form), (path for _, path, _ in listed), self.processes)
+        arrays = in_order(partial(read_file, form=self._sound_form), (path for _, path, _ in listed), self.processes)
         for values, (stage, path, label) in zip(paced(arrays, "series", len(listed)), listed, strict=True):
             place = path.relative_to(self.path).as_posix()
             yield Series(values, classes[label], place, None if stage == "train" else stage)
