@@ -54,6 +54,7 @@ class EarlyStop(Callback):
             )
 
     def state_dict(self) -> dict[str, Any]:
+        """The best score so far, its step, and whether the run was stopped, for the checkpoint."""
         return {"best": self._best, "best_step": self._best_step, "has_stopped": self._has_stopped}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -154,6 +154,7 @@ class Task(TaskModule):
         return output
 
     def predicted(self, batch: Batch) -> Tensor:
+        """The prediction for a batch as predictions.npz would hold it."""
         return self.kept(self(batch), batch).to(self.kept_type)
 
     def gathered_predictions(self) -> dict[str, dict[str, Tensor]]:

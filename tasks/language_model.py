@@ -61,6 +61,7 @@ class LanguageModel(Task):
         return MetricCollection({"bits_per_token": MeanBits(), "perplexity": MeanBits(power=True)})
 
     def forward(self, batch: Batch) -> Tensor:
+        """Ids (B, N) -> logits (B, N, V)."""
         return self.head(self.encoder(self.embedding(batch.inputs), batch.padding))
 
     def kept(self, output: Tensor, batch: Batch) -> Tensor:
@@ -73,6 +74,7 @@ class LanguageModel(Task):
         return functional.cross_entropy(output.transpose(1, 2), target, label_smoothing=self.label_smoothing)
 
     def evaluation_loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """Cross-entropy without smoothing, in nats."""
         return functional.cross_entropy(output.transpose(1, 2), target)
 
     def chance(self, targets: Tensor) -> float:

@@ -38,14 +38,17 @@ class RunRecord:
 
     @property
     def task(self) -> str:
+        """Name of its task."""
         return self.summary.task
 
     @property
     def attention(self) -> str:
+        """Name of its attention."""
         return self.summary.attention
 
     @property
     def scale(self) -> str:
+        """The scale it was run at."""
         return self.summary.scale or FULL_SCALE
 
     @property

@@ -46,6 +46,7 @@ class JobBoard:
             self._live.stop()
 
     def begin(self, job: PlannedJob) -> None:
+        """Notes that a job starts."""
         self._running[job] = time.monotonic()
 
     def end(self, job: PlannedJob) -> None:
@@ -61,6 +62,7 @@ class JobBoard:
         self._console.print(line if self._live is not None else f"{line}; {self._format_summary()}")
 
     def refresh(self) -> None:
+        """Draws the table again."""
         if self._live is None:
             return
         table = Table(Column("job", overflow="fold"), "time", "at", "metric", "left")

@@ -65,6 +65,7 @@ class Queue:
         return None
 
     def state(self, job: PlannedJob) -> JobState:
+        """The state of a job."""
         return state_of(self.sweep.place(job))
 
     def note_end(self, job: PlannedJob) -> None:

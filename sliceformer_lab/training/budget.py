@@ -47,6 +47,7 @@ class Width:
         return value.numerator if value.denominator == 1 else round(float(value), 6)
 
     def changed(self, plan: RunPlan, steps: int) -> RunPlan:
+        """The plan with that value."""
         return plan.with_options({self.key: self.at(steps)})
 
 

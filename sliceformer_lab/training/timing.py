@@ -57,6 +57,7 @@ class TimedTraining:
         self.num_steps = self.task.optim.num_steps(self.steps_per_epoch)  # of the planned run
 
     def step(self) -> None:
+        """Train for one step."""
         task, optimizer = self.task, self._optimizer
         optimizer.zero_grad()
         for _ in range(task.optim.accumulate):

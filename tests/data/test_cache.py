@@ -32,6 +32,20 @@ def builder(calls: list[Path]) -> Callable[[Path], None]:
     return build
 
 
+def test_another_key_name_or_layout_is_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Path] = []
+    folders = {
+        cached_folder(tmp_path, "set", KEY, builder(calls)),
+        cached_folder(tmp_path, "set", KEY | {"length": 4}, builder(calls)),
+        cached_folder(tmp_path, "other", KEY, builder(calls)),
+    }
+    assert len(folders) == len(calls) == 3
+    reordered = dict(reversed(list(KEY.items())))
+    assert cached_folder(tmp_path, "set", reordered, builder(calls)) in folders and len(calls) == 3
+    monkeypatch.setattr(cache, "CACHE_VERSION", cache.CACHE_VERSION + 1)
+    assert cached_folder(tmp_path, "set", KEY, builder(calls)) not in folders and len(calls) == 4
+
+
 @pytest.mark.parametrize(
     "damage",
     {

@@ -16,6 +16,8 @@ from support.plans import build_data, build_task
 from support.run_folders import read_summary
 
 from sliceformer_lab.__main__ import main
+from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.csp import CSP
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.explain import job_config
@@ -163,6 +165,12 @@ def test_a_reference_attention_that_cannot_take_the_data_is_refused() -> None:
 def test_a_solved_width_fits_its_positions(position: str, head_dim: int | None) -> None:
     sizes = {"encoder__position": position, "encoder__num_heads": 2, "encoder__head_dim": head_dim}
     built(within_budget(configured("mha", budget="params:101K", budget_by="encoder.dim", **sizes)))
+
+
+def test_inner_width_is_rounded_to_whole_channels_of_every_head() -> None:
+    spec = LayerSpec(dim=12, num_heads=4, max_len=8)
+    widths = {mult: CSP(spec, inner_mult=mult).width for mult in (0.01, 1 / 3, 1, 1.3, 1.4, 2)}
+    assert widths == {0.01: 4, 1 / 3: 4, 1: 12, 1.3: 16, 1.4: 16, 2: 24}
 
 
 @pytest.fixture

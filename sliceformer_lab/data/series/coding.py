@@ -37,6 +37,7 @@ class SeriesCoding:
 
     @property
     def channels(self) -> int:
+        """The channels of a series."""
         return len(self.mean)
 
     @property
@@ -71,6 +72,7 @@ class SeriesCoding:
         return np.asarray(scaled, dtype=np.float32)
 
     def write(self, folder: Path) -> None:
+        """Write it into a run folder."""
         write_json(folder / CODING_FILE, asdict(self))
 
     @classmethod

@@ -68,6 +68,7 @@ class TableLayout:
 
     @cached_property
     def known(self) -> frozenset[str]:
+        """The names of the columns of values."""
         return frozenset(self.values)
 
     def check(self, place: str, row: Mapping[str, Any], form: TableForm) -> None:
