@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -55,6 +55,8 @@ class TimedTraining:
             self._batches = itertools.cycle(kept)
         self.steps_per_epoch = count_steps(self.plan, self.task.optim, data)
         self.num_steps = self.task.optim.num_steps(self.steps_per_epoch)  # of the planned run
+        whole = replace(self.task.optim, max_steps=None).num_steps(self.steps_per_epoch)
+        self.is_shortened = self.num_steps < whole  # by optim.max_steps
 
     def step(self) -> None:
         """Train for one step."""

@@ -242,7 +242,9 @@ def test_equal_time_trains_faster_rows_longer_and_a_noisy_machine_is_refused_unl
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = {"csp": StepTime(0.5, 0.2), "identity": StepTime(0.5, 0.2), "mha": StepTime(1.0, 0.2)}
-    monkeypatch.setattr(equal_time, "measure_times", lambda _: Times(rows, 152, 19, 3.0, "here", "the load was 3.0"))
+    monkeypatch.setattr(
+        equal_time, "measure_times", lambda _: Times(rows, 152, False, 19, 3.0, "here", "the load was 3.0")
+    )
     with pytest.raises(ConfigError, match=r"axes=time: the load was 3\.0; use a quieter machine, or go on with force"):
         audit(tmp_path, WrittenRuns(scores), axes=("time",), words=("attention.group_size=4",))
     ledger = tmp_path / "data" / "test_ledger.jsonl"

@@ -74,7 +74,7 @@ def test_a_number_that_only_another_axis_has_is_named_with_that_axis(
             row.refused |= {"params": "no width has these parameters"} if row.name == "identity" else {}
         return 100_000
 
-    times = Times(dict.fromkeys(("csp", "identity", "mha"), StepTime(1.0, 0.01)), 152, 19, 0.1, "here", None)
+    times = Times(dict.fromkeys(("csp", "identity", "mha"), StepTime(1.0, 0.01)), 152, False, 19, 0.1, "here", None)
     monkeypatch.setattr(equal_time, "measure_times", lambda _: times)
     monkeypatch.setattr(steps, "solve_ways", refuse_identity)
     best = {"csp": 0.9, "identity": 0.7}

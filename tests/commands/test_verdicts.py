@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from support.runs import small_config
 
-from sliceformer_lab.commands.compare.equal_time import Times, _read_times, time_words
+from sliceformer_lab.commands.compare import equal_time
+from sliceformer_lab.commands.compare.equal_time import Times, _read_times, measure_times, time_words
 from sliceformer_lab.commands.compare.search import (
     Point,
     Trial,
@@ -200,14 +202,15 @@ def test_a_point_keeps_the_shape_of_the_schedule() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"cycle": "official", "horizon": 600}, {"warmup_share": 0.3}])
-@pytest.mark.parametrize("max_steps", [None, 400, 900])
+@pytest.mark.parametrize("max_steps", [None, 400, 800, 900])
 @pytest.mark.parametrize("times", [0.5, 2])
 def test_equal_time_stretches_the_whole_schedule(options: dict[str, Any], max_steps: int | None, times: float) -> None:
     optim = {"epochs": None, "steps": 800, "interval": "step", "min_lr_share": 0.1, "max_steps": max_steps}
     optim |= {"schedule": "linear", "warmup_steps": 0 if "warmup_share" in options else 120} | options
     base = OptimOptions(**optim)
     num_steps = min(800, base.last_step or 800)
-    words = time_words(asdict(base), round(times * num_steps), num_steps, 20)
+    found = Times({}, num_steps, num_steps < 800, 20, 0.5, "a machine", None)
+    words = time_words(asdict(base), round(times * num_steps), found)
     changed = {key.removeprefix("optim."): value for key, _, value in (word.partition("=") for word in words)}
     row = replace(base, **{k: v if k == "interval" else None if v == "null" else int(v) for k, v in changed.items()})
     assert row.last_step == times * num_steps
@@ -216,18 +219,27 @@ def test_equal_time_stretches_the_whole_schedule(options: dict[str, Any], max_st
     np.testing.assert_allclose([row.rate_factor(row.steps)(round(times * step)) for step in places], ours, atol=0.06)
 
 
+@pytest.mark.parametrize(("max_steps", "found"), [("null", (4, False)), ("4", (4, False)), ("3", (3, True))])
+def test_the_measured_rows_know_whether_max_steps_shortens_the_run(
+    max_steps: str, found: tuple[int, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(equal_time, "time_in_turns", lambda rows: dict.fromkeys(rows, StepTime(0.1, 0.01)))
+    times = measure_times({"mha": small_config(f"optim.max_steps={max_steps}")})
+    assert (times.steps, times.is_shortened) == found
+
+
 def test_equal_time_gives_fast_rows_more_steps_up_to_four_times(tmp_path: Path) -> None:
     rows = {"mha": StepTime(0.2, 0.01), "csp": StepTime(0.1, 0.01), "identity": StepTime(0.01, 0.01)}
-    times = Times(rows, 100, 20, 0.5, "a machine", None)
+    times = Times(rows, 100, False, 20, 0.5, "a machine", None)
     assert times.steps_of("mha") == (100, False) and times.steps_of("csp") == (200, False)
     assert times.steps_of("identity") == (400, True)
     (tmp_path / "times.json").write_text(json.dumps(asdict(times)))
     assert _read_times(tmp_path / "times.json") == times and _read_times(tmp_path) is None
     optim = {"schedule": "cosine", "warmup_steps": 50, "horizon": None, "val_every": None, "max_steps": None}
-    words = time_words(optim, 200, 100, 20)
+    words = time_words(optim, 200, times)
     assert {"optim.steps=200", "optim.warmup_steps=100", "optim.val_every=20", "optim.epochs=null"} <= set(words)
-    assert "optim.val_every=10" in time_words(optim, 10, 100, 20), "fewer steps than an epoch"
-    assert "optim.val_every=7" in time_words(optim | {"val_every": 7}, 200, 100, 20)
-    assert not any("warmup" in word for word in time_words(optim | {"warmup_steps": "untuned"}, 200, 100, 20))
+    assert "optim.val_every=10" in time_words(optim, 10, times), "fewer steps than an epoch"
+    assert "optim.val_every=7" in time_words(optim | {"val_every": 7}, 200, times)
+    assert not any("warmup" in word for word in time_words(optim | {"warmup_steps": "untuned"}, 200, times))
     with pytest.raises(ConfigError, match="milestones"):
-        time_words(optim | {"schedule": "multistep"}, 200, 100, 20)
+        time_words(optim | {"schedule": "multistep"}, 200, times)

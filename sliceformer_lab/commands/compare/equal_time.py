@@ -33,6 +33,7 @@ class Times:
 
     rows: Mapping[str, StepTime]  # by attention, mha among them
     steps: int  # of the run of mha
+    is_shortened: bool  # that run, by optim.max_steps
     steps_per_epoch: int
     load: float  # of the machine before the measurement
     machine: str
@@ -66,27 +67,26 @@ def give_equal_time(rows: Sequence[ComparedRow], file: Path, options: CompareOpt
         steps, _ = times.steps_of(row.name)
         optim = row.plan.plain["optim"]
         as_planned = row.name == BASE_ROW and optim["interval"] == "step"
-        row.axis_words["time"] = () if as_planned else time_words(optim, steps, times.steps, times.steps_per_epoch)
+        row.axis_words["time"] = () if as_planned else time_words(optim, steps, times)
     return times
 
 
-def time_words(optim: Mapping[str, Any], steps: int, base_steps: int, steps_per_epoch: int) -> tuple[str, ...]:
+def time_words(optim: Mapping[str, Any], steps: int, times: Times) -> tuple[str, ...]:
     """The overrides that train for so many steps; warm-up and decay are stretched with them. Raises ConfigError.
 
     Where `max_steps` shortens the run of mha, it shortens this one too, as it rescales the schedule.
     """
     if optim["schedule"] == "multistep":
         raise ConfigError("axes=time: a schedule with milestones counts epochs; take axes=params or another schedule")
-    share = steps / base_steps
+    share = steps / times.steps
     stretched = [
         f"optim.{name}={round(optim[name] * share)}"
         for name in ("warmup_steps", "horizon")
         if isinstance(optim[name], int) and optim[name]
     ]
-    every = optim["val_every"] or min(steps_per_epoch, steps)
-    is_short = optim["max_steps"] == base_steps
+    every = optim["val_every"] or min(times.steps_per_epoch, steps)
     length = (f"optim.steps={steps}", "optim.max_steps=null")
-    if is_short:
+    if times.is_shortened:
         length = (f"optim.steps={steps + 1}", f"optim.max_steps={steps}")  # it shortens only a longer run
     fixed = ("optim.epochs=null", "optim.target_steps=null", "optim.interval=step")
     return (*fixed, *length, f"optim.val_every={every}", *stretched)
@@ -104,8 +104,9 @@ def measure_times(configs: Mapping[str, Mapping[str, Any]]) -> Times:
         torch.set_num_threads(threads)
     backends = f"backends {', '.join(available_backends())}"
     machine = f"{torch.cuda.get_device_name() if device == 'cuda' else 'CPU, one thread'}, {backends}"
-    steps, per_epoch = rows[BASE_ROW].num_steps, rows[BASE_ROW].steps_per_epoch
-    return Times(times, steps, per_epoch, load, machine, _explain_noise(times, load))
+    base = rows[BASE_ROW]
+    lengths = base.num_steps, base.is_shortened, base.steps_per_epoch
+    return Times(times, *lengths, load, machine, _explain_noise(times, load))
 
 
 def _explain_noise(times: Mapping[str, StepTime], load: float) -> str | None:
