@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -61,6 +62,20 @@ def signals_that_a_shell_ignored() -> None:
     for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, default)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def objects_collected_at_the_end() -> Iterator[None]:
+    """What `imported_objects_are_not_collected` left out."""
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported_objects_are_not_collected(objects_collected_at_the_end: None) -> None:
+    """The garbage collector skips what exists before the tests of a file: a run collects, which took half a second."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
