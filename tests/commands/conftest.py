@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-
 import pytest
 from matplotlib.figure import Figure
 
@@ -24,9 +21,6 @@ def unwritten_pictures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 
 
 @pytest.fixture
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A benchmark measures here, where the garbage collector skips all that the tests hold, as it does in a child."""
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A benchmark measures here in place of a child, which would import torch again."""
     monkeypatch.setattr(run_suite, "in_child", lambda function, *arguments, limited: function(*arguments))
-    gc.freeze()
-    yield
-    gc.unfreeze()

@@ -177,6 +177,14 @@ def test_shifts_reach_the_distances_of_their_steps_and_softmax_reaches_all() -> 
     assert functions.reads_through(found(mixed("mha"))[1]).all()
 
 
+def test_chosen_channels_are_spread_over_all() -> None:
+    assert functions.spread(64, 3).tolist() == [0, 32, 63]
+    assert functions.spread(2, 9).tolist() == [0, 1]
+    call = mixed("csp")
+    chosen, maps = call.maps(3) or pytest.fail("no maps")
+    assert_close(maps, found(call)[1][chosen])
+
+
 @pytest.fixture(scope="module")
 def study() -> Callable[[], Study]:
     """Untrained models of digits, of which the analyses need no checkpoint."""

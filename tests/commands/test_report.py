@@ -254,6 +254,15 @@ def test_a_run_that_began_on_other_data_is_in_a_table_of_its_own(tmp_path: Path)
     assert titles == {title: ["plain", "tested"], f"{title}, begun on other data": ["mixed"]}
 
 
+def test_a_title_says_that_epochs_had_a_part_of_the_batches(tmp_path: Path) -> None:
+    limits = {"trainer.limit_train_batches": 3, "trainer.limit_val_batches": 0.25}
+    write_run(tmp_path / "part", options=limits, protocol={"limit_train_batches": 3, "limit_val_batches": 0.25})
+    write_run(tmp_path / "all", options=dict.fromkeys(limits, 1.0))
+    sizes, rest = "digits: digits, 1,199 train, 299 val, 299 test", ", epoch by best_val"
+    part = f"{sizes}, at most 3 training batches, only 0.25 of the validation batches{rest}"
+    assert {table.title for table, _ in report(tmp_path)} == {f"{sizes}{rest}", part}
+
+
 @pytest.mark.parametrize("named", [("encoder.init_file", "data.tokenizer_folder"), ("data.tokenizer_folder",)])
 def test_runs_from_other_pretrained_weights_or_with_other_tokenizers_are_rows_of_one_table(
     named: tuple[str, ...], tmp_path: Path
