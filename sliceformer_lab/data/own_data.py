@@ -29,7 +29,7 @@ from sliceformer_lab.runs.plain_text import counted
 Name = Annotated[str, Field(pattern=r"^[^/\\\s][^/\\\n]*$")]  # part of the name of a run's folder
 Column = str | Count  # of a table: its name, or its number from 1 in a table without a header
 
-LOOKED_AT = 100  # training examples that decide options left null
+MAX_SAMPLED_EXAMPLES = 100  # training examples that decide options left null
 NUMERAL = re.compile(r"[+-]?\d+(\.\d*)?")
 PLURALS: dict[ContentKind, str] = {
     "text": "texts",
@@ -38,14 +38,12 @@ PLURALS: dict[ContentKind, str] = {
     "cloud": "clouds",
     "series": "series",
 }
-
-
 Item = TypeVar("Item")
 
 
-def looked_at(items: Sequence[Item]) -> Sequence[Item]:
-    """Up to LOOKED_AT of some items, spread over all of them."""
-    return items[:: math.ceil(len(items) / LOOKED_AT)]
+def sample_evenly(items: Sequence[Item]) -> Sequence[Item]:
+    """Up to MAX_SAMPLED_EXAMPLES of some items, spread over all of them."""
+    return items[:: math.ceil(len(items) / MAX_SAMPLED_EXAMPLES)]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -22,7 +22,7 @@ from sliceformer_lab.data.images.base import ImageData, Images, ImageSplit, Tran
 from sliceformer_lab.data.images.image_memory import ImageMemory
 from sliceformer_lab.data.images.picture_files import ENDINGS, picture_size, read_picture, reduced
 from sliceformer_lab.data.loader import SeededLoader
-from sliceformer_lab.data.own_data import ClassFolders, OwnData, looked_at
+from sliceformer_lab.data.own_data import ClassFolders, OwnData, sample_evenly
 from sliceformer_lab.data.spec import Choice, DataSpec
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.runs.files import digest_of
@@ -214,17 +214,17 @@ class OwnImages(TimmImages, FolderData, OwnData):
         return [*chosen, *super().choices()]
 
     @cached_property
-    def _looked_at(self) -> Tensor:
+    def _sampled_rows(self) -> Tensor:
         """Positions of some training images, spread over the classes."""
-        return torch.tensor(looked_at(range(len(self.parts["train"].files))))
+        return torch.tensor(sample_evenly(range(len(self.parts["train"].files))))
 
     @cached_property
     def _median_side(self) -> int:
-        return int(np.median([min(self.parts["train"].size(i)) for i in self._looked_at.tolist()]))
+        return int(np.median([min(self.parts["train"].size(i)) for i in self._sampled_rows.tolist()]))
 
     @cached_property
     def _are_grey(self) -> bool:
-        images = replace(self.parts["train"], shorter_side=MAX_SIDE_PIXELS).read(self._looked_at)
+        images = replace(self.parts["train"], shorter_side=MAX_SIDE_PIXELS).read(self._sampled_rows)
         return all(np.ptp(np.asarray(image), axis=2).mean() < MAX_GREY_DIFFERENCE for image in images)
 
     @property

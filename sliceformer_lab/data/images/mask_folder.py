@@ -26,7 +26,7 @@ from sliceformer_lab.data.images.folders import MAX_SIDE_PIXELS
 from sliceformer_lab.data.images.image_pairs import MAX_CLASSES, Pair, Sizes, list_pairs, read_pair, resize_image
 from sliceformer_lab.data.images.picture_files import picture_size
 from sliceformer_lab.data.loader import Split
-from sliceformer_lab.data.own_data import OwnFolder, looked_at
+from sliceformer_lab.data.own_data import OwnFolder, sample_evenly
 from sliceformer_lab.data.parallel import in_order, paced
 from sliceformer_lab.data.spec import Choice, Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_rows
@@ -155,7 +155,7 @@ class MaskFolder(OwnFolder):
 
     @cached_property
     def _median_sizes(self) -> Sizes:
-        found = [picture_size(pair.image) for pair in looked_at(self._pairs["train"])]
+        found = [picture_size(pair.image) for pair in sample_evenly(self._pairs["train"])]
         width, height = np.median(found, axis=0)
         return int(height), int(width)
 

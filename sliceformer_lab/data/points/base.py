@@ -19,7 +19,7 @@ from sliceformer_lab.data.cache import IDENTITY, cached_folder, digest_of_stamps
 from sliceformer_lab.data.cached_data import CachedData, StoredSplit
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
 from sliceformer_lab.data.loader import Split
-from sliceformer_lab.data.own_data import looked_at
+from sliceformer_lab.data.own_data import sample_evenly
 from sliceformer_lab.data.parallel import in_order, paced
 from sliceformer_lab.data.points.clouds import Order, as_cloud, choose_points, curve_order, read_cloud
 from sliceformer_lab.data.spec import Choice, Content, DataSpec
@@ -138,8 +138,9 @@ class PointData(CachedData):
     @cached_property
     def _median_size(self) -> int:
         """Median number of points of some training clouds. Raises DataError if one cannot be read."""
-        clouds = looked_at(self.parts()["train"][0])
-        return int(np.median([len(read_cloud(cloud) if isinstance(cloud, Path) else cloud) for cloud in clouds]))
+        clouds: Sequence[Path | np.ndarray] = self.parts()["train"][0]
+        sampled = sample_evenly(clouds)
+        return int(np.median([len(read_cloud(cloud) if isinstance(cloud, Path) else cloud) for cloud in sampled]))
 
     @property
     def cloud_size(self) -> int:

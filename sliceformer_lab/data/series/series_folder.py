@@ -11,7 +11,7 @@ import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Processes
 from sliceformer_lab.data.input_files import read_files
-from sliceformer_lab.data.own_data import ClassFolders, OwnFolder, looked_at
+from sliceformer_lab.data.own_data import ClassFolders, OwnFolder, sample_evenly
 from sliceformer_lab.data.parallel import in_order, paced
 from sliceformer_lab.data.series.base import SeriesData
 from sliceformer_lab.data.series.coding import as_series
@@ -93,7 +93,7 @@ class SeriesFolder(SeriesData, OwnFolder, ClassFolders):
 
     @cached_property
     def _common_rate(self) -> int:
-        rates = Counter(read_sound(path)[1] for path, _ in looked_at(self.class_files["train"]))
+        rates = Counter(read_sound(path)[1] for path, _ in sample_evenly(self.class_files["train"]))
         return min(rates.most_common(1)[0][0], MAX_RATE)
 
     def choices(self) -> list[Choice]:
