@@ -114,13 +114,19 @@ class BatchPrecision(MeanOfValues):
 
 
 class OneVsRestAUC(MeanOverTargets):
-    """Mean over classes of the area under the ROC curve of each class's log-odds. (B, classes), (B,) -> scalar."""
+    """Mean over classes of the area under the ROC curve of each class's log-odds. (B, classes), (B,) -> scalar.
 
-    def __init__(self) -> None:
+    `preds` are logits, or with `probabilities` the probabilities themselves.
+    """
+
+    def __init__(self, *, probabilities: bool = False) -> None:
         super().__init__(auc)
+        self.probabilities = probabilities
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        super().update(log_odds(preds), torch.nn.functional.one_hot(target, preds.shape[1]).float())
+        """Adds predictions and classes."""
+        scores = preds if self.probabilities else log_odds(preds)
+        super().update(scores, torch.nn.functional.one_hot(target, preds.shape[1]).float())
 
 
 class MeanClassAccuracy(MulticlassConfusionMatrix):
