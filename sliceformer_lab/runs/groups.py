@@ -192,9 +192,8 @@ def _build_table(
         return row.attention, row.label, [_sort_key(*pair) for pair in zip(row.factors, baseline, strict=True)]
 
     rows.sort(key=order)
-    known = {
-        name: usual["", name] for name in sorted({name for row in rows for name in row.shown}) if ("", name) in usual
-    }
+    shown = sorted({name for row in rows for name in row.shown})
+    known = {name: usual["", name] for name in shown if ("", name) in usual}
     return Table(_format_title(runs), _choose_metric(runs, metric), by, known, tuple(rows))
 
 
