@@ -21,7 +21,7 @@ import wandb
 from omegaconf import OmegaConf
 from support.run_folders import read_summary, write_run
 from support.runs import SMALL, last_of_each
-from support.wandb_server import KEY, StoredRun, WandbServer, wandb_server
+from support.wandb_server import KEY, StoredRun, WandbServer, upload, wandb_server
 
 from sliceformer_lab import errors, load_export, load_run
 from sliceformer_lab.__main__ import main
@@ -438,6 +438,27 @@ def killed_by_signal(words: list[str], job: int = 1) -> bool:
     own = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
     done = subprocess.run([sys.executable, "-c", KILLED, str(job), *words], check=False, capture_output=True, env=own)
     return done.returncode == -signal.SIGKILL
+
+
+@pytest.mark.slow
+def test_a_killed_offline_run_continues_as_one_run(tmp_path: Path) -> None:
+    """The client loses what it has not written when it is killed; the history has it nevertheless."""
+    options = [*SMALL, *LOGGED, "callbacks=default", "pictures=false", "optim.epochs=4", "logger.offline=true"]
+    words = last_of_each([*options, f"hydra.run.dir={tmp_path / 'run'}"])
+    with wandb_server() as server:
+        assert killed_by_signal(words) and not server.runs
+        assert main([f"resume={tmp_path / 'run'}"]) == 0
+        assert not server.runs
+        upload(tmp_path / "run")
+        (one,) = server.runs.values()
+    assert one.id == (tmp_path / "run" / "wandb_id.txt").read_text() and one.exit_code == 0
+    drawn = history_of(one)
+    steps = [row["_step"] for row in one.history]
+    assert steps == list(range(19))
+    assert [place for key, place in drawn if key == "train/batch_loss"] == list(range(8))
+    assert [place for key, place in drawn if key == "val/accuracy"] == list(range(4))
+    assert [place for key, place in drawn if key == "spectrum/output_residual_mean"] == [-1, 3]
+    assert len(set(drawn)) == len(drawn)
 
 
 @pytest.mark.slow
