@@ -114,19 +114,13 @@ class BatchPrecision(MeanOfValues):
 
 
 class OneVsRestAUC(MeanOverTargets):
-    """Mean over classes of the area under the ROC curve of each class's log-odds. (B, classes), (B,) -> scalar.
+    """Mean over classes of the area under the ROC curve of each class's log-odds. (B, classes), (B,) -> scalar."""
 
-    `preds` are logits, or with `probabilities` the probabilities themselves.
-    """
-
-    def __init__(self, *, probabilities: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__(auc)
-        self.probabilities = probabilities
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Adds predictions and classes."""
-        scores = preds if self.probabilities else log_odds(preds)
-        super().update(scores, torch.nn.functional.one_hot(target, preds.shape[1]).float())
+        super().update(log_odds(preds), torch.nn.functional.one_hot(target, preds.shape[1]).float())
 
 
 class MeanClassAccuracy(MulticlassConfusionMatrix):

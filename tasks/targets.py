@@ -61,7 +61,7 @@ class Classes:
         if self.count > 5:
             metrics["accuracy_top5"] = MulticlassAccuracy(self.count, average="micro", top_k=5)
         if self.count <= MAX_RANKED_CLASSES:
-            metrics["auc"] = OneVsRestAUC(probabilities=self.double_softmax)
+            metrics["auc"] = OneVsRestAUC()
         return metrics
 
     def loss(
