@@ -221,12 +221,12 @@ def test_the_card_says_how_texts_become_ids(train: Callable[..., Path], texts: P
 def test_a_file_that_computes_other_outputs_is_refused_even_in_a_later_batch_only(
     run: Path, tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def written(program: object, file: Path) -> Callable[[torch.Tensor], torch.Tensor]:
+    def write_wrong_program(program: object, file: Path) -> Callable[[torch.Tensor], torch.Tensor]:
         file.touch()
         return lambda inputs: expected(run, inputs) * (1.0 if len(inputs) < max(BATCHES) else torch.nan)
 
     monkeypatch.setattr(write_export, "exported", lambda *_, **options: None)
-    monkeypatch.setattr(write_export, "write_program", written)
+    monkeypatch.setattr(write_export, "write_program", write_wrong_program)
     words = ("export", f"resume={run}", "format=torch_export", f"output={tmp_path / 'model'}")
     assert "differs from the run's by nan" in refused(*words) and list(tmp_path.iterdir()) == []
 
