@@ -116,8 +116,7 @@ class SequenceClassification(Maskable, TargetTask):
 
     def forward(self, batch: Batch) -> Tensor:
         """Ids (B, N) or numbers (B, N, F) -> logits (B, classes), or numbers or logits (B, T)."""
-        output = self.in_own_unit(self.head(self.encoded(batch.inputs, batch.padding)))
-        return output.softmax(dim=-1) if self.double_softmax else output
+        return self.in_own_unit(self.head(self.encoded(batch.inputs, batch.padding)))
 
     def encoded(self, inputs: Tensor, padding: Padding | None) -> Tensor:
         """One vector per sequence: (B, N) or (B, N, F) -> (B, dim)."""

@@ -40,7 +40,7 @@ NumberLoss = Literal["l1", "smooth_l1"]
 class Classes:
     """One class of a sample, from logits (B, classes). The loss is cross-entropy.
 
-    With `double_softmax` outputs are probabilities, which the loss takes for logits, as in Sliceformer's IMDB code.
+    With `double_softmax` the loss takes the probabilities for logits, as in Sliceformer's IMDB code.
     """
 
     count: int
@@ -69,6 +69,7 @@ class Classes:
     ) -> Tensor:
         """Cross-entropy with label smoothing; the soft targets (B, classes) of Mixup are smoothed already."""
         smoothing = smoothing if target.ndim == 1 else 0.0
+        output = output.softmax(dim=1) if self.double_softmax else output
         return F.cross_entropy(output, target, weight=weights, label_smoothing=smoothing)
 
     def balanced_weights(self, targets: Tensor) -> Tensor:
@@ -82,7 +83,7 @@ class Classes:
 
     def outcomes(self, outputs: Tensor, names: Names) -> list[TableRow]:
         """The name of the likeliest class and the probabilities of all, from outputs (n, classes)."""
-        probabilities = self._compute_probabilities(outputs.float())
+        probabilities = outputs.float().softmax(dim=1)
         rows: list[TableRow] = [{"prediction": names.classes[best]} for best in probabilities.argmax(dim=1).tolist()]
         for row, values in zip(rows, probabilities.tolist(), strict=True):
             if len(names.classes) <= MAX_COLUMNS:
@@ -92,16 +93,13 @@ class Classes:
                 row["probability"] = seven_digits(max(values))
         return rows
 
-    def _compute_probabilities(self, outputs: Tensor) -> Tensor:
-        return outputs if self.double_softmax else outputs.softmax(dim=1)
-
     def truths(self, targets: Tensor, names: Names) -> list[TableRow]:
         """The names of the true classes (n,)."""
         return [{"target": names.classes[target]} for target in targets.tolist()]
 
     def pictures(self, scored: ScoredSplit) -> Mapping[str, Callable[[Path], None]]:
         """The confusion matrix, and the wrong answers that the model was surest of."""
-        probabilities = self._compute_probabilities(torch.from_numpy(scored.outputs).double()).numpy()
+        probabilities = torch.from_numpy(scored.outputs).double().softmax(dim=1).numpy()
         mistakes = partial(_draw_mistakes, scored, probabilities)
         return {"confusion.png": partial(_draw_confusion, scored), "mistakes.png": mistakes}
 
