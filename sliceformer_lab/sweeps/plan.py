@@ -160,15 +160,16 @@ def _combine_words(
     The command line replaces keys that a study sweeps.
     """
     keys = {override.key_or_group for override in given}
-    factors: list[list[list[str]]] = [rows] if rows is not None else []
-    factors += [_parse_zip(content) for content in zips]
+    in_rows = {override_key(word) for row in rows or () for word in row}
+    factors = [_parse_zip(content) for content in zips]
     in_zips = {override_key(word) for factor in factors for words in factor for word in words}
+    if twice := sorted(in_zips & (keys | in_rows)):
+        raise ConfigError(f"{twice[0]}: given inside and outside zip(...); leave one out")
     if rows is not None:
+        factors.insert(0, rows)
         keys -= set(SELECTS_ROWS)
         given = [override for override in given if override.key_or_group not in SELECTS_ROWS]
-    elif twice := sorted(in_zips & keys):
-        raise ConfigError(f"{twice[0]}: given inside and outside zip(...); leave one out")
-    of_study = [parse_word(f"{key}={value}") for key, value in swept.items() if key not in keys | in_zips]
+    of_study = [parse_word(f"{key}={value}") for key, value in swept.items() if key not in keys | in_zips | in_rows]
     check_sweep_size([*of_study, *given], math.prod(map(len, factors)))
     factors += [[[word] for word in alternatives(override)] for override in [*of_study, *given]]
     jobs = [tuple(word for words in job for word in words) for job in itertools.product(*factors)]

@@ -110,6 +110,8 @@ def test_a_study_names_its_folder_and_the_command_line_replaces_what_it_sweeps(p
         "zip(attention=[mha,cps])": "attention=cps: there is no such option; did you mean csp?",
         "zip(sed=[0,1])": "sed: there is no such key; did you mean seed?",
         "zip(seed=[0,1]) seed=2,3": "seed: given inside and outside zip(...)",
+        "study=csp_table1 zip(seed=[0,1]) seed=2": "seed: given inside and outside zip(...)",
+        "study=csp_table1 zip(attention=[mha,csp])": "attention: given inside and outside zip(...)",
         "seed=0,1 skip(seed=2)": "skip(seed=2): no job of this sweep has these options",
         "seed=0,1 skip(seed=[0,1])": "skip leaves no job",
         "seed=0,1 skip(seed)": "seed: not understood; write KEY=VALUE",
