@@ -14,6 +14,7 @@ from PIL import ExifTags, Image
 from support import official_graphs, official_points, task_modules
 from support.task_modules import ready as library
 
+from sliceformer_lab.data.graphs.feature_bins import Encoded
 from sliceformer_lab.data.graphs.pyg_sets import PygData
 from sliceformer_lab.data.graphs.store import GraphSplit
 from sliceformer_lab.data.library_sets import unread_set
@@ -115,6 +116,7 @@ def test_graphs_of_torch_geometric_have_a_class(tmp_path: Path) -> None:
     spec = data.spec
     assert (spec.name, spec.targets, spec.num_classes, spec.num_targets) == ("TUDataset-MUTAG", "class", 2, 0)
     assert spec.node_values == (7,) and spec.edge_values == (4,)  # one-hot blocks are one feature
+    assert Encoded.of([np.array([[1, 0, 1], [1, 1, 0]])]).values == (1, 2, 2), "two at once are not one of three"
     assert "TU Dortmund" in (data.about() or "")
     assert library("pyg", tmp_path, dataset="TUDataset", name="MUTAG", targets=[0]).spec.num_classes == 2
     with pytest.raises(DataError, match=r"data.targets=\[3\], but a graph has the targets 0 to 0"):
@@ -173,11 +175,11 @@ def test_graphs_with_their_own_splits_and_numbers_equal_those_of_the_task_zinc(t
 
 
 def _superpixels(root: Path, train: torch.Tensor, test: torch.Tensor) -> PygData:
-    """Graphs of two nodes with these numbers (n, 2), in the two splits of their set."""
+    """Graphs of two nodes with these numbers (n, 2) and their negatives, and two edges with the same, in two splits."""
     ends = torch.tensor([[0, 1], [1, 0]])
     graphs = [
-        [{"x": x[:, None], "edge_index": ends, "y": torch.tensor([n % 2])} for n, x in enumerate(part)]
-        for part in (train, test)
+        [{"x": x, "edge_attr": x, "edge_index": ends, "y": torch.tensor([n % 2])} for n, x in enumerate(features)]
+        for features in (torch.stack([train, -train], dim=2), torch.stack([test, -test], dim=2))
     ]
     file = root / "MNISTSuperpixels" / "raw" / "MNISTSuperpixels.pt"
     file.parent.mkdir(parents=True)
@@ -197,8 +199,10 @@ def test_validation_graphs_decide_no_bins_and_the_bins_change_no_test_data(tmp_p
     options = {"dataset": "MNISTSuperpixels", "name": None, "val_fraction": 0.2}
     first, second = (library("pyg", tmp_path, split_seed=seed, **options) for seed in (0, 1))
     for data in (first, second):
-        counts = _inputs(data.splits["train"]).flatten().bincount(minlength=32)
-        assert counts.tolist() == [15] * 32, "480 training nodes"
+        batch = data.splits["train"].batch(list(range(240)))
+        for bins in (batch.inputs.flatten(0, 1), batch.structure.edge_features):
+            assert bins[:, 0].bincount(minlength=32).tolist() == [15] * 32, "480 training nodes, and as many edges"
+            assert torch.equal(bins[:, 1], 31 - bins[:, 0])
     assert not torch.equal(_inputs(first.splits["test"]), _inputs(second.splits["test"]))
     assert first.digests()["test"] == second.digests()["test"] and first.digests()["val"] != second.digests()["val"]
     assert first.content_sha256() == second.content_sha256()

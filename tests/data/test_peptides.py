@@ -128,7 +128,7 @@ def test_signs_of_vectors_are_random_in_training_only(root: Path) -> None:
 def test_edge_tokens_follow_the_nodes_of_their_graph(root: Path, pool: str) -> None:
     data = func(root)
     task = task_of(data, "task.tokens=nodes_edges", f"task.pool={pool}")
-    prefix = int(pool == "cls")
+    prefix, first = int(pool == "cls"), torch.tensor([0, *data.spec.node_values[:-1]]).cumsum(0)
     split = data.splits["val"]
     batch = split.batch(list(range(8)))
     seen: list[Any] = []
@@ -141,7 +141,10 @@ def test_edge_tokens_follow_the_nodes_of_their_graph(root: Path, pool: str) -> N
         once = graph.edges[0] < graph.edges[1]
         n, e = len(graph), int(once.sum())
         assert padding.lengths[row] == prefix + n + e == padding.mask[row].sum()
-        nodes = task.embedding.nodes(torch.from_numpy(graph.nodes).long())
+        of_features = (
+            torch.from_numpy(graph.nodes).long() + first
+        )  # rows of the table, which each feature has its own of
+        nodes = task.embedding.nodes.table.weight[of_features].sum(1)
         nodes = nodes + task.embedding.positions(torch.from_numpy(np.array(graph.positions)))
         ends = nodes[torch.from_numpy(graph.edges[:, once]).long()].mean(0)
         edges = task.embedding.edges(torch.from_numpy(graph.edge_features[once]).long()) + task.embedding.ends(ends)
