@@ -97,8 +97,9 @@ def test_values_other_than_numbers_and_palettes_are_read(tmp_path: Path) -> None
     official_files.mask_folder(tmp_path := tmp_path / "other")
     for i in range(30):
         paint(tmp_path, i, lambda mask: np.where(mask == 1, 255, 0))
-    target = split_of(module(tmp_path, values=(0, 255), pad=0)).batch([0]).target
-    assert set(target.unique().tolist()) == {0, 1}
+    split, other = (split_of(module(tmp_path, values=values, pad=0, mirror=False)) for values in ((0, 255), (255, 0)))
+    target = split.batch([0]).target
+    assert set(target.unique().tolist()) == {0, 1} and torch.equal(other.batch([0]).target, 1 - target)
     for file in (tmp_path / "masks").iterdir():
         mask = Image.fromarray((np.asarray(Image.open(file)) // 255).astype(np.uint8))
         mask.putpalette([10, 20, 30, 200, 100, 0])

@@ -216,6 +216,8 @@ def test_a_split_column_says_which_images_test_and_wrong_rows_are_named(tmp_path
     table.write_text("\n".join([f"{head},part", *parts]))
     data = images(tmp_path, split_column="part")
     assert set(data.places("test", range(10))) == {f"{number}.png" for number in range(30, 40)}
+    parts = (images(tmp_path, targets=["brightness"], **column) for column in ({"split_column": "part"}, {}))
+    np.testing.assert_equal(*map(targets_by_place, parts))
     table.write_text(table.read_text().replace("39.png,b", "39.png,c"))
     with pytest.raises(DataError, match="line 41 has the class 'c', which only the test split has"):
         images(tmp_path, split_column="part")

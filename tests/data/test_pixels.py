@@ -30,10 +30,10 @@ def ready(root: Path, **options: Any) -> LRAImage:
     return prepared(LRAImage(root=str(root), download=False, verify=False, batch_size=8, **options))
 
 
-def colours(root: Path, picture: int) -> Any:
-    """A test picture (1024, 3), read without our data module."""
+def photograph(root: Path, picture: int) -> tuple[Any, int]:
+    """A test picture (1024, 3) and its class, read without our data module."""
     content = load_arrays(root / "cifar-10-batches-py" / "test_batch")
-    return content["data"][picture].reshape(3, 1024).T.astype(np.float64)
+    return content["data"][picture].reshape(3, 1024).T.astype(np.float64), content["labels"][picture]
 
 
 def random_colours() -> Tensor:
@@ -60,8 +60,10 @@ def test_grey_is_tensorflow_s_whose_scale_is_half_a_level_longer() -> None:
 def test_tokens_are_grey_levels_row_after_row(root: Path) -> None:
     batch = ready(root).splits["test"].batch([3, 7])
     assert batch.inputs.shape == (2, 1024) and batch.inputs.dtype == torch.int64 and batch.padding is None
-    for ids, picture in zip(batch.inputs, (3, 7), strict=True):
-        assert ids.tolist() == (colours(root, picture) @ [0.2989, 0.587, 0.114] / 255 * 255.5).astype(int).tolist()
+    for ids, label, picture in zip(batch.inputs, batch.target, (3, 7), strict=True):
+        colours, of_file = photograph(root, picture)
+        assert ids.tolist() == (colours @ [0.2989, 0.587, 0.114] / 255 * 255.5).astype(int).tolist()
+        assert label == of_file
 
 
 def test_values_are_standardised_as_in_mega(root: Path) -> None:

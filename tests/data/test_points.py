@@ -245,6 +245,8 @@ def test_parts_stay_with_their_points(tmp_path: Path) -> None:
     normals = batch.inputs[..., 3:]  # of an ellipsoid that is round in x: of the sign of x
     assert_close(batch.target, first[:, None] + (normals[..., 0] <= 0).long())
     assert "; 2 clouds repeat points" in data.fingerprint()["note"]
+    every = data.splits["test"].batch(list(range(8))).inputs
+    assert sorted(len(points.unique(dim=0)) for points in every) == [20, 20, *[32] * 6]
 
 
 def test_wrong_shapes_are_named_and_a_subset_keeps_the_name_of_the_set(

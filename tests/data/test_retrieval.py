@@ -45,12 +45,14 @@ def test_rows_of_a_batch_are_the_first_documents_and_then_the_second(root: Path)
     data = pairs(root)
     split = data.splits["train"]
     assert isinstance(split, PairSplit)
-    batch = split.batch([0, 5, 7])
-    assert batch.inputs.shape[0] == 6 and len(batch) == 3 and batch.padding is not None
-    for i, place in enumerate(split.rows[[0, 5, 7]]):
-        label, texts = row(root, int(place))
+    size = len(split)
+    batch = split.batch(list(range(size)))
+    assert batch.inputs.shape[0] == 2 * size and len(batch) == size and batch.padding is not None
+    known = [row(root, int(place)) for place in split.rows]
+    assert len(set(split.contents())) == len({tuple(texts) for _, texts in known})
+    for i, (label, texts) in enumerate(known):
         assert batch.target[i] == label
-        for offset, text in zip((0, 3), texts, strict=True):
+        for offset, text in zip((0, size), texts, strict=True):
             ids = batch.inputs[i + offset]
             assert bytes((ids[ids > 0] - 1).tolist()) == text
             assert batch.padding.lengths[i + offset] == len(text)
