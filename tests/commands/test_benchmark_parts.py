@@ -24,9 +24,11 @@ from sliceformer_lab.commands.benchmark.comparisons import SpeedComparison, Vari
 from sliceformer_lab.commands.benchmark.contest import run_contest
 from sliceformer_lab.commands.benchmark.process import ProcessEndedError, in_child
 from sliceformer_lab.commands.benchmark.rows import SpeedRow, set_ratios
+from sliceformer_lab.commands.benchmark.speed_tables import print_speed_tables
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.measures import call_cost
 from sliceformer_lab.permute import shift_sort
+from sliceformer_lab.permute.backend import forced_backend
 
 pytestmark = pytest.mark.usefixtures("in_this_process")
 
@@ -97,9 +99,6 @@ def test_published_code_gives_the_same_values_and_gradients(published: torch.nn.
     torch.testing.assert_close(*grads)
 
 
-# plan
-
-
 # measures
 
 
@@ -130,14 +129,31 @@ def test_time_on_a_gpu_is_that_of_its_own_clock(monkeypatch: pytest.MonkeyPatch)
     assert len(waits) == 8  # before and after each of four measurements
 
 
-def test_bandwidth_is_that_of_values_read_and_written_once() -> None:
-    options = BenchmarkOptions(rounds=2, warmup=1)
-    copy = Variant("copy")
+def test_bandwidth_is_that_of_values_read_and_written_once_and_wrong_values_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = BenchmarkOptions(rounds=2, warmup=1, dtype="bfloat16")
+    variants = published, copy, _ = Variant("published_csp"), Variant("copy"), Variant("shift_sort", "plain")
     work = Workload("operator G=2", "operator", 64, 2, 8, group_size=2)
-    rows = run_contest(SpeedComparison(work, (copy,), copy), options)
-    forward = next(row for row in rows if row.mode == "inference")
-    assert forward.bytes_per_second == pytest.approx(2 * 4 * 64 * 2 * 8 / (forward.seconds or 0.0))
+    monkeypatch.setattr(contenders, "shift_sort", lambda v, *_, **__: v.clone())
+    rows = run_contest(SpeedComparison(work, variants, published), options)
+    forward = [row for row in rows if row.mode == "inference"]
+    assert [row.bytes_per_second for row in forward] == pytest.approx([2 * 2 * 1024 / row.seconds for row in forward])
     assert all(row.bytes_per_second is None for row in rows if row.mode == "training")
+    assert contenders.build(copy, work, options).infer().dtype == torch.bfloat16
+    assert [row.equal for row in forward] == [True, None, False]
+
+
+def test_a_call_has_its_mode_and_backend_and_starts_from_empty_gradients() -> None:
+    layer, seen = torch.nn.Linear(4, 4), []
+    layer.register_forward_hook(lambda *_: seen.append((layer.training, torch.is_grad_enabled(), forced_backend())))
+    contender = contenders.Contender(layer, (torch.ones(1, 4),), layer, backend="plain")
+    contender.prepare("inference")()
+    contender.prepare("training")()
+    assert seen == [(False, False, "plain"), (True, True, "plain")]
+    once = layer.weight.grad.clone()
+    contender.train()
+    torch.testing.assert_close(layer.weight.grad, once)
 
 
 @pytest.mark.parametrize(
@@ -288,8 +304,16 @@ def test_variant_that_cannot_be_built_is_a_failed_row() -> None:
 # rows
 
 
+def test_the_printed_tables_have_milliseconds_and_megabytes_of_both_modes(capsys: pytest.CaptureFixture[str]) -> None:
+    modes = ("inference", 0.0125, 2e6), ("training", 0.025, 7e6)
+    print_speed_tables([row("x", [time], mode=mode, peak_bytes=peak, ratio=0.5) for mode, time, peak in modes])
+    times, costs = (line.replace("│", "").split() for line in capsys.readouterr().out.splitlines() if " x " in line)
+    assert times == ["64", "2", "8", "x", "plain", "12.5", "0.5", "25", "0.5"] and costs[4:6] == ["2", "7"]
+
+
 def test_ratios_are_medians_of_those_inside_rounds_and_set_where_both_ran() -> None:
     rows = [row("mha (fused)", [1.0, 10.0, 2.0]), row("csp (cpu)", [0.5, 4.0, 1.0]), row("x", [], status="oom")]
-    set_ratios([*rows, other := row("csp (cpu)", [1.0, 1.0, 1.0], tokens=128)])
-    assert [r.ratio for r in rows] == [1.0, 0.5, None] and other.ratio is None
+    places = {"tokens": 128}, {"mode": "inference"}, {"workload": "padded layer"}
+    set_ratios([*rows, *(others := [row("csp (cpu)", [1.0] * 3, **place) for place in places])])
+    assert [r.ratio for r in rows] == [1.0, 0.5, None] and {other.ratio for other in others} == {None}
     assert (rows[1].ratio_q1, rows[1].ratio_q3) == pytest.approx((0.45, 0.5))
