@@ -17,8 +17,11 @@ from support.written_runs import SECONDS, Words, WrittenRuns
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.compare.search import Point, Trial
 from sliceformer_lab.commands.map import map_runs
+from sliceformer_lab.commands.map.cells import Cell
 from sliceformer_lab.commands.map.command import COMMAND
+from sliceformer_lab.commands.map.draw_map import steps_shown
 from sliceformer_lab.commands.map.map_options import MapOptions
+from sliceformer_lab.commands.map.map_results import ProbeRun, Result
 from sliceformer_lab.commands.map.rate_search import next_trials
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.schema import ConfigError
@@ -84,16 +87,27 @@ def test_rates_climb_to_the_best_until_one_solves_and_only_close_ones_get_furthe
     assert next_trials(trials, RATES, chance=0.031) == expected
 
 
-def test_a_rate_that_solves_within_half_of_its_steps_needs_no_second_seed(tmp_path: Path) -> None:
-    for steps, seeds in ((300, [0]), (400, [0, 1])):
-        folder = tmp_path / str(steps)
-        with pytest.raises(Interrupted):
-            draw(folder, WrittenRuns(lambda words: 0.995, killed_at=1), attentions=("csp",))
-        summary = folder / "runs" / "recall-csp-lr0.003-trial0" / "summary.json"
-        reached = {"steps_to_stop_at": steps, "steps": {"planned": 600, "trained": steps}}
-        summary.write_text(json.dumps(json.loads(summary.read_text()) | reached))
-        (cell,) = draw(folder, WrittenRuns(lambda words: 0.995), attentions=("csp",))
-        assert [run["seed"] for run in cell["tuning"]] == seeds and cell["rate"] == 3e-3
+@pytest.mark.parametrize(
+    ("fails", "rate", "steps", "tried"),
+    [
+        ((), 3e-3, 300, [(3e-3, 0)]),
+        ((), 3e-3, 400, [(3e-3, 0), (3e-3, 1)]),
+        (("0.003", "1"), 1e-2, 300, [(3e-3, 0), (3e-3, 1), (1e-2, 0)]),  # it wins over a rate with two seeds
+    ],
+)
+def test_a_rate_that_solves_within_half_of_its_steps_needs_no_second_seed(
+    fails: tuple[str, ...], rate: float, steps: int, tried: list[tuple[float, int]], tmp_path: Path
+) -> None:
+    def score(words: Words) -> float:
+        return 0.5 if (words["optim.lr"], words["seed"]) == fails else 0.995
+
+    with pytest.raises(Interrupted):
+        draw(tmp_path, WrittenRuns(score, killed_at=3 if fails else 1), attentions=("csp",))
+    summary = tmp_path / "runs" / f"recall-csp-lr{rate:g}-trial0" / "summary.json"
+    reached = {"steps_to_stop_at": steps, "steps": {"planned": 600, "trained": steps}}
+    summary.write_text(json.dumps(json.loads(summary.read_text()) | reached))
+    (cell,) = draw(tmp_path, WrittenRuns(score), attentions=("csp",))
+    assert [(run["rate"], run["seed"]) for run in cell["tuning"]] == tried and cell["rate"] == rate
 
 
 def test_rates_are_chosen_without_the_test_set_and_reported_with_others(tmp_path: Path) -> None:
@@ -189,6 +203,14 @@ def test_a_run_that_diverges_counts_as_chance_and_its_probe_as_not_solved(
     assert ".349†" in {one.get_text() for one in unwritten_pictures[-1].axes[0].texts}
 
 
+def test_a_probe_is_solved_in_the_median_of_its_steps_and_only_if_every_seed_solves_it() -> None:
+    runs = [ProbeRun(3e-3, seed, "ok", 0.985, steps) for seed, steps in ((100, 200), (101, 300), (102, None))]
+    cell = Cell("csp", "recall", MapOptions(folder=""))
+    solved, in_part = (Result(cell, reporting=tuple(part)) for part in (runs[:2], runs))
+    assert (solved.steps, steps_shown(solved)) == (250, "250")
+    assert (in_part.steps, steps_shown(in_part)) == (None, "2 of 3")
+
+
 def test_an_attention_whose_every_rate_diverges_is_not_said_to_be_unable_to_run(tmp_path: Path) -> None:
     draw(tmp_path, WrittenRuns(lambda words: None), attentions=("csp",))
     text = (tmp_path / "report" / "map.md").read_text()
@@ -268,3 +290,5 @@ def test_attentions_and_probes_are_the_rows_and_columns_and_other_words_are_of_t
     composed = compose_root(COMMAND.own_words(["attention=mha,csp", "probe=back", "encoder.dim=32"]), "map")
     assert (composed["attentions"], composed["probes"]) == (["mha", "csp"], ["back"])
     assert composed["words"] == ["encoder.dim=32"]
+    own = MapOptions(folder="", words=("attention.sample_size=16",))
+    assert Cell("samsa", "back", own).words[-1] == "attention.sample_size=16", "the last word wins"
