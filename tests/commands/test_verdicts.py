@@ -193,11 +193,12 @@ def test_rates_that_two_seeds_disagree_on_get_another_seed_and_that_decides() ->
     assert chosen_trial([*decided, *others], 1.0, 1e-3) is decided[0]
     lead = lead_of(decided[0], [*decided, others[0], Trial(Point(0.1), (0.99,) * 3, lost=3)], 1.0)
     assert lead.mean == pytest.approx((-0.2 + 0.03 + 0.49) / 3) and lead.interval().low < 0
+    assert lead_of(split[2], split, -1.0).mean == pytest.approx(0.29), "of errors, the next best is the next smallest"
 
 
 def test_a_point_keeps_the_shape_of_the_schedule() -> None:
-    optim = {"lr": 1e-3, "warmup_lr": 1e-5, "min_lr": 0.0}
-    assert Point(1e-2).words(optim) == ["optim.lr=0.01", "optim.warmup_lr=0.0001"]
+    optim = {"lr": 1e-3, "warmup_lr": 1e-5, "min_lr": 2e-6}
+    assert Point(1e-2).words(optim) == ["optim.lr=0.01", "optim.warmup_lr=0.0001", "optim.min_lr=2e-05"]
     assert "optim.warmup_steps=0" in Point(1e-2, {"optim.warmup_share": 0.1}).words(optim)
 
 
