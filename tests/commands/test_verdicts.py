@@ -193,7 +193,9 @@ def test_rates_that_two_seeds_disagree_on_get_another_seed_and_that_decides() ->
     assert chosen_trial([*decided, *others], 1.0, 1e-3) is decided[0]
     lead = lead_of(decided[0], [*decided, others[0], Trial(Point(0.1), (0.99,) * 3, lost=3)], 1.0)
     assert lead.mean == pytest.approx((-0.2 + 0.03 + 0.49) / 3) and lead.interval().low < 0
-    assert lead_of(split[2], split, -1.0).mean == pytest.approx(0.29), "of errors, the next best is the next smallest"
+    errors = [replace(one, scores=tuple(-score for score in one.scores)) for one in split]
+    assert contested_points(errors, -1.0, 1e-3) == contested_points(split, 1.0, 1e-3)
+    assert lead_of(errors[1], errors, -1.0).mean == pytest.approx(lead_of(split[1], split, 1.0).mean)
 
 
 def test_a_point_keeps_the_shape_of_the_schedule() -> None:
