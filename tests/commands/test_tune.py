@@ -153,6 +153,14 @@ def test_the_direction_follows_from_the_task_and_a_row_that_always_diverges_has_
     assert found["declaration"]["metric"] == "test/mae" and len(scores) >= 2
     assert found["chosen"]["mha"]["rate"] == min(scores, key=lambda rate: sum(scores[rate]))  # the smallest error
 
+    def error(words: Words) -> float:
+        return 1 - peak(1, 0.9 if words["attention"] == "csp" else 0.5)(words)
+
+    chosen = {"words": words, "trials": 0, "rates": (OWN / 3, OWN, 3 * OWN)}
+    found = search(tmp_path / "better", WrittenRuns(error, metric="mae"), "csp", "identity", **chosen)
+    (one,) = found["outcomes"]
+    assert one["verdict"] == "better" and one["findings"]["own"]["on_validation"]["low"] > 0
+
 
 def test_a_row_has_learned_by_its_tuning_seeds_whatever_the_deciding_seed_adds(tmp_path: Path) -> None:
     def accuracy(words: Words) -> float | None:

@@ -27,8 +27,10 @@ class WrittenRuns(Launcher):
 
     measures = False
 
-    def __init__(self, accuracy: Callable[[Words], float | None], killed_at: int | None = None) -> None:
-        self._accuracy, self._killed_at = accuracy, killed_at
+    def __init__(
+        self, accuracy: Callable[[Words], float | None], killed_at: int | None = None, metric: str = "accuracy"
+    ) -> None:
+        self._accuracy, self._killed_at, self._metric = accuracy, killed_at, metric
         self.done: list[str] = []
 
     def run(self, queue: Queue) -> bool:
@@ -49,10 +51,10 @@ class WrittenRuns(Launcher):
                 (queue.sweep.place(job) / CONFIG).parent.mkdir(parents=True, exist_ok=True)
                 (queue.sweep.place(job) / CONFIG).touch()
                 continue
-            metrics = {"val/accuracy": value}
+            metrics = {f"val/{self._metric}": value}
             if words.get("score_test") != "false":
-                metrics["test/accuracy"] = value - 0.01
-            best = {"epoch": 0, "step": 1, "metric": "val/accuracy", "value": value}
+                metrics[f"test/{self._metric}"] = value - 0.01
+            best = {"epoch": 0, "step": 1, "metric": f"val/{self._metric}", "value": value}
             place = queue.sweep.place(job)
             (place / JOB).unlink(missing_ok=True)  # of an attempt that failed
             split = words.get("data.split_seed")  # digits have no test split of their own
