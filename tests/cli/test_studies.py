@@ -217,6 +217,19 @@ def test_a_folder_of_another_sweep_is_refused(
         assert "holds another sweep, of 1 jobs" in err and "choose another hydra.sweep.dir" in err
 
 
+def test_a_folder_with_results_of_another_table_is_refused(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ("task=text_csv", "data.file=table.csv", "seed=0,1", "hydra.sweep.dir=sweep")
+    trained = train_in_turn(monkeypatch, None, None)
+    for code, labels in enumerate((("pos", "neg"), ("neg", "pos"))):
+        rows = "".join(f"text {number},{labels[number % 2]}\n" for number in range(40))
+        (tmp_path / "table.csv").write_text(f"text,label\n{rows}")
+        assert lab("-m", *words) == code
+    assert len(trained) == 2
+    assert "sweep holds a sweep of other data (" in capsys.readouterr().err
+
+
 def test_the_command_line_replaces_what_a_study_sweeps_and_selects_rows(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
