@@ -1,4 +1,4 @@
-"""Every suite of the benchmark writes all its files with the right rows; wrong options are refused in one sentence.
+"""The benchmark writes all its files with the right rows; wrong options are refused in one sentence.
 
 No test looks at how fast anything is.
 """
@@ -15,17 +15,11 @@ import pandas as pd
 import pytest
 
 from sliceformer_lab.__main__ import main
+from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
+from sliceformer_lab.commands.benchmark.comparisons import comparisons
 from sliceformer_lab.permute import available_backends
 
 QUICK = ("rounds=2", "warmup=1", "batch=1")
-OURS = [way for way in ("plain", "cpu") if way in available_backends()]
-MODES = {"inference", "training"}
-SOFTMAX = {"mha (fused)", "mha (plain)"}
-
-
-def ways(method: str, *more: str) -> set[str]:
-    return {f"{method} ({way})" for way in (*more, *OURS)}
-
 
 Bench = Callable[..., tuple[int, str, str, Path | None]]
 
@@ -42,41 +36,18 @@ def bench(tmp_path: Path, capfd: pytest.CaptureFixture[str], in_this_process: No
     return call
 
 
-WORKLOADS = {  # by the words that choose a suite, the variants of each of its workloads
-    ("suite=operators", "sizes=[6]"): {
-        "operator G=1": {"published_csp", "copy", *ways("shift_sort", "reference")},
-        "operator G=2": {"published_csp", "copy", *ways("shift_sort", "reference")},
-        "operator complete": {"published_csp", "published_sliceformer", "copy", *ways("shift_sort", "reference")},
-    },
-    ("suite=layers", "sizes=[4,8]", "attentions=[csp,linear,torch_mha]"): {
-        "layer": {*SOFTMAX, "linear", "torch_mha", "identity", *ways("csp")}
-    },
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("words", "workloads"), WORKLOADS.items())
-def test_suite_leaves_every_file_with_the_right_rows(
-    bench: Bench, words: tuple[str, ...], workloads: dict[str, set[str]]
-) -> None:
-    code, out, err, folder = bench(*QUICK, *words)
-    assert (code, err) == (0, "")
-    table = pd.read_csv(folder / "results.csv")
-    content = json.loads((folder / "results.json").read_text())
-    assert {name: set(part["name"]) for name, part in table.groupby("workload")} == workloads
-    assert set(table["mode"]) == MODES and set(table["status"]) == {"ok"}
-    assert table.groupby(["workload", "tokens", "name"]).size().eq(len(MODES)).all()
-    assert (table["seconds"] > 0).all() and (table["ratio"] > 0).all()
-    assert (table["seconds_q1"] <= table["seconds"]).all() and (table["seconds"] <= table["seconds_q3"]).all()
-    assert not (table["equal"] == False).any()  # noqa: E712 - missing where nothing is to be equal
-    assert len(content["rows"]) == len(table) and all(len(row["rounds"]) == 2 for row in content["rows"])
-    check_engines(table)
-    check_machine(content["machine"], out)
-    assert str(folder) in out
+@pytest.mark.parametrize("size", [1, 2, None])
+def test_operators_are_measured_in_every_way_against_the_published_one(size: int | None) -> None:
+    title = "operator complete" if size is None else f"operator G={size}"
+    found = {one.workload.name: one for one in comparisons(BenchmarkOptions(suite="operators", sizes=(6,)))}
+    ways = ["reference", *(way for way in ("plain", "cpu") if way in available_backends())]
+    peers = ["published_csp"] if size else ["published_csp", "published_sliceformer"]
+    assert found[title].against.name == peers[-1]
+    assert {one.name for one in found[title].variants} == {"copy", *peers, *(f"shift_sort ({way})" for way in ways)}
 
 
 def check_engines(table: pd.DataFrame) -> None:
-    expected = {"mha (fused)": "sdpa", "csp (cpu)": "custom", "shift_sort (cpu)": "custom", "torch_mha": "sdpa"}
+    expected = {"mha (fused)": "sdpa", "csp (cpu)": "custom", "torch_mha": "sdpa"}
     for name, engine in zip(table["name"], table["engine"], strict=True):
         assert engine == expected.get(name, "plain"), name
 
@@ -95,9 +66,15 @@ def test_a_missing_gpu_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch)
     assert (code, folder) == (1, None) and "torch finds no GPU on this machine" in err
 
 
-def test_numbers_of_operations_are_those_worked_out_by_hand(bench: Bench) -> None:
-    folder = bench("suite=layers", "sizes=[8]", "attentions=[csp]", *QUICK)[3]
-    rows = pd.read_csv(folder / "results.csv").set_index(["name", "mode"])
+def test_files_have_every_row_and_numbers_of_operations_are_those_worked_out_by_hand(bench: Bench) -> None:
+    code, out, err, folder = bench("suite=layers", "sizes=[8]", "attentions=[csp,torch_mha]", *QUICK)
+    assert (code, err) == (0, "") and str(folder) in out
+    table, content = pd.read_csv(folder / "results.csv"), json.loads((folder / "results.json").read_text())
+    check_engines(table)
+    check_machine(content["machine"], out)
+    assert set(table["status"]) == {"ok"} and [len(row["rounds"]) for row in content["rows"]] == [2] * len(table)
+    assert (table["seconds_q1"] <= table["seconds"]).all() and (table["seconds"] <= table["seconds_q3"]).all()
+    rows = table.set_index(["name", "mode"])
     two_linears = 2 * 8 * 512 * 512
     assert rows.loc[("identity", "inference"), "multiply_adds"] == two_linears
     assert rows.loc[("mha (fused)", "inference"), "multiply_adds"] == 2 * two_linears + 2 * 8 * 8 * 512
