@@ -242,16 +242,19 @@ def test_child_returns_raises_or_is_reported_dead() -> None:
     assert ended.value.killed
 
 
-def test_want_of_memory_is_a_row_and_others_go_on() -> None:
+def test_want_of_memory_and_options_that_do_not_fit_are_rows_and_others_go_on() -> None:
     options = BenchmarkOptions(rounds=2, warmup=1)
     node = {"_target_": "sliceformer_lab.commands.benchmark.peers.PlainSoftmax"}
     floor = {"_target_": "sliceformer_lab.attention.identity.Identity"}
-    plain, identity = Variant("mha", "plain", node), Variant("identity", node=floor)
+    unfit = {"_target_": "sliceformer_lab.attention.sparse.Sparse", "block_size": 4, "num_summary": 4}
+    plain, identity, wrong = Variant("mha", "plain", node), Variant("identity", node=floor), Variant("csp", node=unfit)
     work = Workload("layer", "layer", 400_000, 1, 8)  # a map of 5 TB
-    rows = in_child(run_contest, SpeedComparison(work, (plain, identity), identity), options, limited=True)
+    rows = in_child(run_contest, SpeedComparison(work, (plain, wrong, identity), identity), options, limited=True)
     found = {(row.name, row.mode): (row.status, row.seconds is not None) for row in rows}
     assert {found["mha (plain)", mode] for mode in ("inference", "training")} == {("oom", False)}
     assert {found["identity", mode] for mode in ("inference", "training")} == {("ok", True)}
+    assert {found["csp", mode] for mode in ("inference", "training")} == {("failed", False)}
+    assert "num_summary must be within 0..block_size-1 = 3, got 4" in rows[2].note
 
 
 def test_variants_that_fill_a_gpu_together_are_rows_and_the_next_comparison_goes_on(
@@ -290,15 +293,6 @@ def test_padding_is_refused_where_nothing_is_padded_or_an_attention_accepts_none
     with pytest.raises(ConfigError, match="linformer accepts no padding; leave it out, or set padded=false"):
         comparisons(BenchmarkOptions(padded=True, attentions=("csp", "linformer")))
     assert comparisons(BenchmarkOptions(attentions=("csp", "linformer")))
-
-
-def test_variant_that_cannot_be_built_is_a_failed_row() -> None:
-    node = {"_target_": "sliceformer_lab.attention.sparse.Sparse", "block_size": 4, "num_summary": 4}
-    work = Workload("layer", "layer", 8, 1, 8)
-    variant = Variant("csp", node=node)
-    rows = run_contest(SpeedComparison(work, (variant,), variant), BenchmarkOptions(rounds=2, warmup=1))
-    assert [(row.status, row.seconds) for row in rows] == [("failed", None)] * 2
-    assert "num_summary must be within 0..block_size-1 = 3, got 4" in rows[0].note
 
 
 # rows
