@@ -141,9 +141,7 @@ def test_edge_tokens_follow_the_nodes_of_their_graph(root: Path, pool: str) -> N
         once = graph.edges[0] < graph.edges[1]
         n, e = len(graph), int(once.sum())
         assert padding.lengths[row] == prefix + n + e == padding.mask[row].sum()
-        of_features = (
-            torch.from_numpy(graph.nodes).long() + first
-        )  # rows of the table, which each feature has its own of
+        of_features = torch.from_numpy(graph.nodes).long() + first  # each feature has rows of its own in the table
         nodes = task.embedding.nodes.table.weight[of_features].sum(1)
         nodes = nodes + task.embedding.positions(torch.from_numpy(np.array(graph.positions)))
         ends = nodes[torch.from_numpy(graph.edges[:, once]).long()].mean(0)
