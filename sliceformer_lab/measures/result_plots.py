@@ -171,10 +171,17 @@ def _draw_mistake(axes: Any, mistake: Mistake, draw: Callable[[Any, Any], None])
     draw(axes, mistake.content)
     axes.set(xticks=[], yticks=[])
     axes.set_title(shorten_path(mistake.place), fontsize=8, color=MUTED, weight="normal", loc="center")
-    write = getattr(axes, "text2D", axes.text)
-    for height, words, colour in ((-0.04, f"true: {mistake.truth}", TRUE), (-0.13, mistake.answer, ANSWERED)):
-        text = _shorten_text(words, 34)
-        write(0.5, height, text, color=colour, transform=axes.transAxes, ha="center", va="top")
+    for points, words, colour in ((-4, f"true: {mistake.truth}", TRUE), (-16, mistake.answer, ANSWERED)):
+        axes.annotate(
+            _shorten_text(words, 34),
+            (0.5, 0),
+            xycoords="axes fraction",
+            xytext=(0, points),
+            textcoords="offset points",
+            color=colour,
+            ha="center",
+            va="top",
+        )
 
 
 def _list_lines(mistakes: Sequence[Mistake], title: str) -> Chart:
