@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -37,10 +37,10 @@ class Arguments:
     run_to_join: Path | None  # the folder of a distributed run whose other process this one is
 
 
-def first_word(argv: Sequence[str]) -> str:
-    """The first argument that is no flag; '' if there is none. Raises ConfigError."""
+def command_word(argv: Sequence[str], commands: Collection[str]) -> str:
+    """The first argument that is a command, else the first that is no flag; '' if there is none. Raises ConfigError."""
     words = _build_parser().parse_known_intermixed_args(list(argv))[0].overrides
-    return words[0] if words else ""
+    return next((word for word in words if word in commands), words[0] if words else "")
 
 
 def parse_arguments(argv: Sequence[str]) -> Namespace:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hydra.errors import HydraException
 
-from sliceformer_lab.cli.arguments import check_given_once, first_word, open_arguments, parse_arguments
+from sliceformer_lab.cli.arguments import check_given_once, command_word, open_arguments, parse_arguments
 from sliceformer_lab.cli.command import Command
 from sliceformer_lab.cli.console import print_error, print_text
 from sliceformer_lab.cli.jobs import join_run
@@ -27,7 +27,7 @@ from sliceformer_lab.training.processes.slurm_tasks import follow, is_other_task
 
 
 def run_program(train: Command, commands: Mapping[str, Callable[[], Command]], argv: Sequence[str]) -> int:
-    """Run the command that the first argument names, or else `train`, and return the exit code.
+    """Run the command that an argument names, or else `train`, and return the exit code.
 
     `commands` maps each word to a function that imports its command; `argv` has no program name.
     """
@@ -38,7 +38,7 @@ def run_program(train: Command, commands: Mapping[str, Callable[[], Command]], a
     arguments = list(argv)
     try:
         _check_current_folder()
-        word = first_word(arguments)
+        word = command_word(arguments, commands)
     except ConfigError as error:
         return print_error(error)
     if word not in commands and word and "=" not in word and not word.startswith("~"):

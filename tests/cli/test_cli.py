@@ -76,9 +76,9 @@ def test_every_folder_of_commands_is_a_word() -> None:
     assert sorted(folders) == sorted(COMMANDS) == sorted(load(word).word for word in COMMANDS)
 
 
-def test_flags_may_come_before_a_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--cfg", "job", "report"]) == 0
-    assert "reference: mha" in capsys.readouterr().out
+def test_flags_and_options_may_come_before_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--cfg", "job", "reference=csp", "report", "sweep"]) == 0  # sweep is a folder here
+    assert "folder: sweep\nby: []\nreference: csp" in capsys.readouterr().out
     assert main(["--help", "report"]) == 0
     assert capsys.readouterr().out.startswith(load("report").summary)
 
