@@ -17,7 +17,7 @@ from sliceformer_lab.config.sweep_size import split_jobs
 from sliceformer_lab.errors import LabError
 
 NOT_UNDERSTOOD = (  # the shell takes one kind of quotes away
-    "not understood; write KEY=VALUE, and a value with a letter such as ö or a sign such as ( in two kinds of quotes, "
+    "not understood; write KEY=VALUE, and a value with a letter such as ö or a sign such as ~ in two kinds of quotes, "
     """'KEY="VALUE"'"""
 )
 MAX_NAMED_OPTIONS = 3  # of a group that have a key which the chosen one lacks

@@ -39,7 +39,7 @@ def run_folder(resume: str | None, outputs: str, task: str | None, attention: st
     if resume is None:
         if task is None or attention is None:
             group = "task" if task is None else "attention"
-            raise ConfigError(f"{group}: a value is needed; name one option of {group}")
+            raise ConfigError(f"{group}: name one option of {group}")
         return _of_this_start(Path(outputs).expanduser() / task / attention, "{}-" + short_digest(options))
     folder = Path(resume).expanduser()
     if not (folder / CONFIG).is_file():

@@ -215,7 +215,8 @@ class OptimOptions:
             steps, option = self._warmup, f"optim.warmup_steps={total_steps // 20}"
         if steps <= 0.1 * total_steps:
             return None
-        return f"the warm-up takes {steps:,} of {total_steps:,} steps, more than a tenth; try {option} or a longer run"
+        taken = f"{min(steps, total_steps):,} of {total_steps:,} steps"
+        return f"the warm-up takes {taken}, more than a tenth; try {option} or a longer run"
 
     @property
     def last_step(self) -> int | None:

@@ -86,7 +86,7 @@ WITHOUT_TORCH = {
     "seed=1,2": "seed=1,2: several values; add -m to run each of them, or write [...] for a list",
     "attention.order=[": "attention.order=[: not understood; write KEY=VALUE",
     "data.root=Größe": (
-        "data.root=Größe: not understood; write KEY=VALUE, and a value with a letter such as ö or a sign such as ( in ",
+        "data.root=Größe: not understood; write KEY=VALUE, and a value with a letter such as ö or a sign such as ~ in ",
         """two kinds of quotes, 'KEY="VALUE"'""",
     ),
     "'resume=\"Größe (1)\"'": "resume=Größe (1) is not a run folder",
