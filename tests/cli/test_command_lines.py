@@ -114,6 +114,7 @@ WITHOUT_TORCH = {
     "submit attention=csp sizes=[16]": "growth needs two numbers",
     "audit attention=csp,mha": "attention=csp,mha: one attention is audited; name the others by against=",
     "audit against=csp": "against: names csp, the attention that is compared; leave it out",
+    "audit against=": "against: name at least one attention, or leave it out for all compulsory rows",
     "audit seeds=1": "seeds=1: an interval needs 3",
     "audit tuning_seeds=[0,100]": "tuning_seeds: 100 is a seed of the reporting runs; take seeds below 100",
     "audit optim.lr=1e-3": "optim.lr=1e-3: it is chosen for each row; give rates=[...]",

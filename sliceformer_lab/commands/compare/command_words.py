@@ -40,6 +40,8 @@ def comparison_command(
         del folder  # it is the option of this name
         options = command_options(cfg, CompareOptions, word, except_node="launcher")
         check_attentions(name for name in options.names if name not in VARIANTS)
+        if word == "audit" and not options.others:
+            raise ConfigError("against: name at least one attention, or leave it out for all compulsory rows")
         from sliceformer_lab.commands.compare.steps import run_comparison
 
         run_comparison(word, options, launcher_node(cfg).build())
