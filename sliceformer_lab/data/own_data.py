@@ -77,7 +77,8 @@ class OwnData(DataModule):
 
     def remarks(self) -> list[str]:
         """Counts the examples that are in two splits, by their content; names classes written alike or never scored."""
-        unscored = [*_describe_spellings(self.class_names()), *_describe_unscored(self.class_names(), self.splits)]
+        names = () if self.spec.targets == "next tokens" else self.class_names()
+        unscored = [*_describe_spellings(names), *_describe_unscored(names, self.splits)]
         if self.content_kind is None:
             return [*super().remarks(), *unscored]
         hashes = {stage: [*map(hash, self.contents(stage))] for stage in self.splits}

@@ -51,6 +51,12 @@ def test_targets_are_the_next_characters(tmp_path: Path) -> None:
     assert windows(data, "val").place(1) == "character 491"
 
 
+def test_capital_letters_are_no_classes_that_are_written_alike(tmp_path: Path) -> None:
+    data = characters(tmp_path, "The cat sat. That hat " * 30)
+    data.setup()
+    assert data.remarks() == []
+
+
 def test_training_windows_move_within_their_part_and_are_replayed(tmp_path: Path) -> None:
     data = characters(tmp_path)
     split = windows(data, "train")
