@@ -18,6 +18,7 @@ from sliceformer_lab.measures.metric_scale import factor_of, less_is_better
 from sliceformer_lab.measures.statistics import Estimate, seeds_needed, smallest_difference
 from sliceformer_lab.runs.commit import git_commit
 from sliceformer_lab.runs.files import digest_of, digest_of_json
+from sliceformer_lab.runs.plain_text import counted
 from sliceformer_lab.runs.recorded_plan import record_plan
 
 PROTOCOL = 2  # of declarations; folders of another protocol are refused
@@ -106,6 +107,6 @@ def seeds_warning(options: CompareOptions) -> str | None:
         return None
     found = smallest_difference(Estimate(0.0, 1 / seeds, seeds - 1, "seeds"), count)
     return (
-        f"{seeds} seeds and {count} comparisons find a difference of {found:.1f} times its spread over seeds in 4 of 5 "
-        f"audits, no smaller one; seeds={needed} would find {WANTED_SPREADS:g} times"
+        f"{seeds} seeds and {counted(count, 'comparison')} find a difference of {found:.1f} times its spread over "
+        f"seeds in 4 of 5 audits, no smaller one; seeds={needed} would find {WANTED_SPREADS:g} times"
     )
