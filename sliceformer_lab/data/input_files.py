@@ -68,7 +68,9 @@ def read_labelled(path: Path, kind: ContentKind, column: str, label: str) -> Ite
     if kind == "text":
         for place, row in table_rows(path):
             if missing := [name for name in (column, label) if name not in row]:
-                raise DataError(f"{place} has no column {missing[0]!r}; column and label can be {', '.join(row)}")
+                raise DataError(
+                    f"{place} has no column {missing[0]!r}; labelled.column and labelled.label can be {', '.join(row)}"
+                )
             text, name = row[column], row[label]
             if not isinstance(text, str) or name is None or not str(name).strip():
                 raise DataError(f"{place}: {column} is {text!r} and {label} is {name!r}; give a text and its label")

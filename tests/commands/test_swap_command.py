@@ -200,7 +200,7 @@ def test_a_vit_of_timm_is_healed_on_a_folder_of_pictures_and_judged_by_its_class
         (["data.file=missing.csv"], "data.file=missing.csv is missing"),
         (["data.column=body"], "has no column 'body'"),
         (["labelled.file=missing.csv"], "labelled.file=missing.csv is missing"),
-        (["labelled.file=TEXTS"], "has no column 'label'"),
+        (["labelled.file=TEXTS"], "has no column 'label'; labelled.column and labelled.label can be "),
         (["labelled.file=TEXTS", "controls=[idenity]"], "did you mean identity"),
         (["attention=cps"], "did you mean csp"),
     ],
