@@ -31,7 +31,7 @@ from sliceformer_lab.commands.compare.sentences import (
 from sliceformer_lab.commands.compare.verdicts import Outcome
 from sliceformer_lab.measures.statistics import MIN_CROSSED_SEEDS
 from sliceformer_lab.runs.files import write_json, write_text
-from sliceformer_lab.runs.plain_text import markdown_table
+from sliceformer_lab.runs.plain_text import counted, markdown_table
 from sliceformer_lab.training.results.observers import Observer
 from sliceformer_lab.training.results.wandb_names import is_wandb
 from sliceformer_lab.training.results.wandb_runs import send_results
@@ -135,9 +135,10 @@ def protocol(found: Comparison) -> Iterator[str]:
     options, declared = found.options, found.declaration
     seeds, points = options.reporting_seeds, found.tuning.points
     trials = f"{len(points.points)} {'learning rates' if points.random is None else 'random points'}"
+    compared = counted(len(options.others), "comparison")
     yield (
-        f"Declared on {declared['time']} (digest {declared['digest']}), before the first run: {len(options.others)} "
-        f"comparisons of {options.subject}, margin {_format_margin(found)}. Every row that learns tried the same "
+        f"Declared on {declared['time']} (digest {declared['digest']}), before the first run: {compared} "
+        f"of {options.subject}, margin {_format_margin(found)}. Every row that learns tried the same "
         f"{trials}, the recipe's own among them, with the seeds {', '.join(map(str, options.tuning_seeds))}, at "
         f"{AXIS_NAMES[options.axes[0]]} and scored on validation; where these disagree, seed {options.deciding_seed} "
         "decides. The best mean wins, and a tie goes to the recipe's own rate. A run that diverged counts as chance; a "
