@@ -39,7 +39,7 @@ class Arguments:
 
 def command_word(argv: Sequence[str], commands: Collection[str]) -> str:
     """The first argument that is a command, else the first that is no flag; '' if there is none. Raises ConfigError."""
-    words = _build_parser().parse_known_intermixed_args(list(argv))[0].overrides
+    words: list[str] = parse_arguments(argv).overrides
     return next((word for word in words if word in commands), words[0] if words else "")
 
 

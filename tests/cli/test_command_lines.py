@@ -93,6 +93,7 @@ WITHOUT_TORCH = {
     "reprot outputs": "reprot is neither a command nor KEY=VALUE; did you mean report?",
     "seed=1 attention": "attention: not understood; write KEY=VALUE",
     "--foo": "unrecognized arguments: --foo; see --help",
+    "--task digits": "unrecognized arguments: --task; see --help",
     "mode=eval": "mode=eval scores a finished run again: name it with resume=FOLDER",
     "trainer.max_epochs=3 lr=1": "in trainer; did you mean optim.epochs?; lr: there is no such key; did you "
     "mean optim.lr?",
