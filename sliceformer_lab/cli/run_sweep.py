@@ -24,7 +24,7 @@ from sliceformer_lab.errors import ConfigError, Interrupted, LabError
 from sliceformer_lab.runs.commit import git_commit
 from sliceformer_lab.runs.job_state import JobState, state_of
 from sliceformer_lab.runs.names import register_resolvers
-from sliceformer_lab.runs.plain_text import one_line
+from sliceformer_lab.runs.plain_text import counted, one_line
 from sliceformer_lab.runs.processes import is_first_process
 from sliceformer_lab.runs.sources import data_words, digests_of
 from sliceformer_lab.runs.sweep import SWEEP_FILE, Sweep, override_key, quote_path, read_sweep, write_sweep
@@ -118,7 +118,8 @@ def _write_once(sweep: Sweep) -> None:
         new = {job.words for job in sweep.jobs} - {job.words for job in there.jobs}
         example = f", {' '.join(min(new))} is not among them" if new else ""
         raise ConfigError(
-            f"{sweep.folder} holds another sweep, of {len(there.jobs)} jobs{example}; choose another hydra.sweep.dir"
+            f"{sweep.folder} holds another sweep, of {counted(len(there.jobs), 'job')}{example}; "
+            "choose another hydra.sweep.dir"
         )
     if digests_of(there.data) != digests_of(sweep.data):
         if any(state.status not in ("planned", "failed") for _, state in _read_states(there)):

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from hydra.core.utils import env_override
 
 from sliceformer_lab.runs.job_state import state_of
+from sliceformer_lab.runs.plain_text import counted
 from sliceformer_lab.runs.sweep import PlannedJob
 from sliceformer_lab.sweeps.estimate import Measure, estimate_sweep
 from sliceformer_lab.sweeps.plan import SweepPlan
@@ -21,9 +22,9 @@ def preview(plan: SweepPlan, launcher: Launcher, measure: Measure) -> Iterator[s
     states = Counter(found.status for found in state.values())
     left = [job for job, found in state.items() if not found.is_final]
     known = ", ".join(f"{number} {status}" for status, number in states.items() if status != "planned")
-    yield f"{title} at scale {plan.scale}: {len(plan.jobs)} jobs" + (f" ({known})" if known else "")
+    yield f"{title} at scale {plan.scale}: {counted(len(plan.jobs), 'job')}" + (f" ({known})" if known else "")
     yield from (f"  {key}: {', '.join(values)}" for key, values in _list_swept(plan.jobs).items())
-    yield from (f"  left out by skip({rule}): {number} jobs" for rule, number in plan.skipped.items())
+    yield from (f"  left out by skip({rule}): {counted(number, 'job')}" for rule, number in plan.skipped.items())
     yield from ([f"  {launcher.remark}"] if launcher.remark else [])
     yield f"  in {plan.folder}"
     measure_here = measure if launcher.measures else None

@@ -214,7 +214,7 @@ def test_a_folder_of_another_sweep_is_refused(
     for other in ("seed=1", "trainer.limit_train_batches=0.1", "trainer.precision=bf16-mixed", "callbacks=ema"):
         assert lab(*words, other) == 1
         err = capsys.readouterr().err
-        assert "holds another sweep, of 1 jobs" in err and "choose another hydra.sweep.dir" in err
+        assert "holds another sweep, of 1 job," in err and "choose another hydra.sweep.dir" in err
 
 
 def test_a_folder_with_results_of_another_table_is_refused(
