@@ -180,7 +180,7 @@ def _receive_rest(file: OfficialFile, part: Path) -> None:
         length = answer.headers.get("Content-Length")
         expected = None if length is None else done + int(length)
         limit = 2 * max(file.size, BLOCK_BYTES) if expected is None else expected
-        pace = Pace("bytes", expected or file.size, done=done)
+        pace = Pace("bytes", expected or file.size)
         with part.open("ab" if done else "wb") as content:
             for block in _read_blocks(answer):
                 content.write(block)

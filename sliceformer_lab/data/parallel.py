@@ -131,19 +131,22 @@ class Pace:
 
     EVERY = 10.0  # seconds
 
-    def __init__(self, unit: str, total: int, *, done: int = 0) -> None:
-        """`total` pieces of `unit` are made, `done` of them by an earlier call."""
-        self.unit, self.total, self.done_before = unit, total, done
-        self._start = self._last_logged = time.monotonic()
+    def __init__(self, unit: str, total: int) -> None:
+        """`total` pieces of `unit` are made."""
+        self.unit, self.total = unit, total
+        self._first: tuple[float, int] | None = None  # time and pieces of the first update, before which others start
+        self._last_logged = 0.0
 
     def update(self, done: int) -> None:
         """Takes note that `done` of the total are made."""
         now = time.monotonic()
-        made = done - self.done_before
-        if now - self._last_logged < self.EVERY or made <= 0:
+        if self._first is None:
+            self._first, self._last_logged = (now, done), now
+        start, made_before = self._first
+        if now - self._last_logged < self.EVERY or done <= made_before:
             return
         self._last_logged = now
-        rate = made / (now - self._start)
+        rate = (done - made_before) / (now - start)
         left = (self.total - done) / rate / 60
         log.info(f"{done:,} of {self.total:,} {self.unit}, {rate:,.0f} a second, {left:.1f} min left")
 

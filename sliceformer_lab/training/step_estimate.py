@@ -54,7 +54,7 @@ def check_step_memory(task: TaskModule, data: DataModule, accelerator: str) -> N
         )
         raise MachineError(f"{step} needs over {wanted / 1e9:.1f} GB of this machine's {memory / 1e9:.1f}; {ways}")
     if count * seconds > SLOW or wanted > LARGE * memory:
-        log.info(f"{step} takes at most about {count * seconds:.0f} s and at least {wanted / 1e9:.1f} GB")
+        log.info(f"{step} takes at most about {count * seconds:.0f} s and at least {wanted / 1e9:.3g} GB")
 
 
 def cost_of_example(task: TaskModule, example: Batch, memory: int) -> tuple[float, int]:

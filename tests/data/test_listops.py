@@ -9,6 +9,7 @@ from collections import Counter
 from itertools import count, islice
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from support.golden_files import file_names, load
 from support.plans import built_data, prepared
 
 from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.data import parallel
 from sliceformer_lab.data.parallel import in_order
 from sliceformer_lab.data.sequences.base import SequenceSplit
 from sliceformer_lab.data.sequences.expressions import MAX_DEPTH, VOCABULARY, distinct, draw, ids_of, value_of
@@ -183,3 +185,15 @@ def test_endless_work_is_done_in_its_order(processes: int) -> None:
 def test_a_killed_process_is_reported_with_advice() -> None:
     with pytest.raises(DataError, match=r"was killed.*fewer than data.processes=2"):
         list(in_order(killed, range(4), 2))
+
+
+def test_the_pace_is_that_of_the_pieces_after_the_first(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    times = iter([60.0, 69.0, 72.0])  # the first piece waits for a minute, until processes have started
+    monkeypatch.setattr(parallel, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    pace = parallel.Pace("graphs", 1000)
+    for done in (1, 51, 121):
+        pace.update(done)
+    assert caplog.messages == ["121 of 1,000 graphs, 10 a second, 1.5 min left"]

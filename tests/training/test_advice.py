@@ -42,9 +42,10 @@ RISING = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
         (history(FLAT), 20, ()),
         (history(RISING), 100, ("still improving", "0.8000 before", "optim.epochs=20")),
         (history([*[0.9] * 9, 0.901]), 100, ("best epoch is the last",)),
+        (history([*RISING[:9], 1.0]), 100, ()),
         (history(FLAT, train_loss=0.1, val_loss=0.9), 20, ("0.1000", "0.9000", "memorises")),
     ],
-    ids=["early and well", "still rising", "late without a notable gain", "memorised"],
+    ids=["early and well", "still rising", "late without a notable gain", "perfect", "memorised"],
 )
 def test_curves_that_ask_for_another_recipe_are_warned_of(
     curves: pd.DataFrame, best_step: int, words: tuple[str, ...], task: TaskModule

@@ -57,7 +57,7 @@ def generate(folder: Path, options: SnakeOptions, seed: int, counts: Counts, pro
     shards = _list_shards(folder, options, seed, counts)
     missing = [shard for shard in shards if not shard.labels.is_file()]
     done = sum(len(shard.rows) for shard in shards) - sum(len(shard.rows) for shard in missing)
-    pace = Pace("images", sum(counts.values()), done=done)
+    pace = Pace("images", sum(counts.values()))
     for shard, _ in zip(missing, in_order(draw_shard, missing, processes), strict=True):
         done += len(shard.rows)
         pace.update(done)

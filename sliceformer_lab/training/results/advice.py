@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sliceformer_lab.measures.metric_scale import metric_bounds
 from sliceformer_lab.training.interfaces import TaskModule
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ def _late_best(task: TaskModule, history: pd.DataFrame, monitor: str, best_step:
         return []
     longer = f"optim.epochs={2 * task.optim.epochs}" if task.optim.epochs else f"optim.steps={2 * total}"
     earlier, last = scores[scores["step"] < LATE_SHARE * total][monitor], float(scores[monitor].iloc[-1])
+    if last in metric_bounds(monitor):  # it cannot improve
+        return []
     if len(earlier) and abs(last - (best := float(earlier.agg(task.monitor_mode)))) > NOTABLE_GAIN * abs(best):
         return [
             f"validation was still improving at the end: {monitor} {best:.4f} before the last fifth of the run, "
