@@ -357,6 +357,7 @@ def test_the_command_writes_tables_and_pictures_and_names_what_it_left_out(
     assert made_from["left_out"].keys() == {str(folder / name) for name in expected}
     for name, why in expected.items():
         assert why in made_from["left_out"][str(folder / name)] and why in out
+    assert f"left out: {folder / 'no_weights'}: has no checkpoints/best.ckpt" in out
 
 
 def test_each_group_of_a_task_has_charts_of_its_own_with_its_number_and_controls_are_measured_beside_a_run_only(

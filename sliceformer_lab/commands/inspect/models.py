@@ -186,7 +186,7 @@ class Study:
                 models = [Opened(source, one, source.model(one), one == checkpoints[-1]) for one in checkpoints]
                 group.batches(source, models[0].model, 1)
             except UNUSABLE as error:
-                self.left_out[source.name] = _format_reason(error)
+                self.left_out[source.name] = _format_reason(error, source.name)
                 continue
             yield from models
 
@@ -219,11 +219,12 @@ def _list_sources(table: Table, named: set[Path], left_out: dict[str, str]) -> I
             try:
                 yield Source(run.attention, row.label, check_config(read_config(run.folder)), run.folder)
             except UNUSABLE as error:
-                left_out[str(run.folder)] = _format_reason(error)
+                left_out[str(run.folder)] = _format_reason(error, str(run.folder))
 
 
-def _format_reason(error: Exception) -> str:
-    return str(error) if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
+def _format_reason(error: Exception, name: str) -> str:
+    """What an error says of a source, whose name is printed before it."""
+    return str(error).removeprefix(f"{name} ") if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
 
 
 def _build_group(table: Table, sources: Sequence[Source], options: InspectOptions) -> Group:
