@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.ensemble import RandomForestClassifier
 from support.plans import run
 from support.run_folders import read_summary
 from support.runs import small_config
@@ -178,6 +179,21 @@ def test_labels_with_gaps_and_numbers_are_learned_column_by_column() -> None:
     logits = TargetModel(fingerprints, has_labels=True).fit_and_predict(smiles, targets, {"test": smiles})["test"]
     np.testing.assert_array_equal(logits[:, 0] > 0, alcohol > 0)
     assert logits.shape == (48, 2) and np.isfinite(logits).all()
+
+
+def test_one_forest_learns_many_labels_if_all_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    smiles = [f"{'C' * n}{end}" for n in range(1, 25) for end in ("", "O", "N", "S", "Cl")]
+    labels = np.array([[float(end in text) for end in ("O", "N", "S", "Cl")] for text in smiles], dtype=np.float32)
+    labels = np.hstack([labels, 1 - labels[:, :1]])
+    fits: list[tuple[int, ...]] = []
+    whole = RandomForestClassifier.fit
+    monkeypatch.setattr(RandomForestClassifier, "fit", lambda self, x, y: (fits.append(y.shape), whole(self, x, y))[1])
+    model = TargetModel(classifiers_of("smiles", 120)[-1], has_labels=True)
+    for number, shapes in ((5, [(120, 5)]), (4, [(120,)] * 4)):
+        fits.clear()
+        logits = model.fit_and_predict(smiles, labels[:, :number], {"test": smiles})["test"]
+        np.testing.assert_array_equal(logits > 0, labels[:, :number] > 0)
+        assert fits == shapes
 
 
 @pytest.mark.parametrize("unit", [2.0**-100, 2.0**-40, 2.0**40])

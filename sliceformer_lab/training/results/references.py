@@ -27,7 +27,7 @@ from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.results.predicted import PredictedSplits, TableRow
 
 MAX_REFERENCE_EXAMPLES = 10_000  # training examples that a simple model sees; more are a random sample
-RULES_VERSION = 3  # counts changes of what a row says, so that a kept row of older rules is not read
+RULES_VERSION = 4  # counts changes of what a row says, so that a kept row of older rules is not read
 REFERENCE_SHARE, MIN_REFERENCE_S = 0.1, 30.0  # of the run's time, and in any case, that each simple model may take
 OPTIONS_WITHOUT_EFFECT = (
     "batch_size",
