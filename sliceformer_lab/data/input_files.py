@@ -152,7 +152,7 @@ def _read_fields(path: Path, column: str, *, header: bool = True, quotes: bool =
         if isinstance(row, DataError):
             yield NewInput(short, DataError(f"it {str(row).removeprefix(place).strip()}"))
         elif column not in row:
-            advice = separator_advice(row) or f"; the column can be {', '.join(row)}"
+            advice = separator_advice(row) or f"; the option column can be {', '.join(row)}"
             raise DataError(f"{path} has no column {column!r}{advice}")
         elif isinstance(row[column], str):
             yield NewInput(short, row[column])

@@ -134,7 +134,7 @@ class Pace:
     def __init__(self, unit: str, total: int) -> None:
         """`total` pieces of `unit` are made."""
         self.unit, self.total = unit, total
-        self._first: tuple[float, int] | None = None  # time and pieces of the first update, before which others start
+        self._first: tuple[float, int] | None = None  # time and pieces of the first update; processes start before it
         self._last_logged = 0.0
 
     def update(self, done: int) -> None:

@@ -260,7 +260,7 @@ def test_a_notebook_predicts_pictures_by_path_and_as_arrays(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("content", "options", "expected"),
     [
-        ("abstract\nx\n", (), "has no column 'text'; the column can be abstract"),
+        ("abstract\nx\n", (), "has no column 'text'; the option column can be abstract"),
         ("text;id\nx;1\n", (), "has no column 'text'; if semicolons separate its columns, save it with commas"),
         ("text\n", (), "is empty"),
         ('text\n""\n" "\n', (), "none of 2 inputs can be predicted: new.csv, line 2: the text is empty"),
