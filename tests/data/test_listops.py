@@ -194,6 +194,6 @@ def test_the_pace_is_that_of_the_pieces_after_the_first(
     times = iter([60.0, 69.0, 72.0])  # the first piece waits for a minute, until processes have started
     monkeypatch.setattr(parallel, "time", SimpleNamespace(monotonic=lambda: next(times)))
     pace = parallel.Pace("graphs", 1000)
-    for done in (1, 51, 121):
+    for done in (100, 151, 220):
         pace.update(done)
-    assert caplog.messages == ["121 of 1,000 graphs, 10 a second, 1.5 min left"]
+    assert caplog.messages == ["220 of 1,000 graphs, 10 a second, 1.3 min left"]
