@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from sliceformer_lab.runs.processes import proc_bytes
 
@@ -159,23 +158,3 @@ def saved_bytes(forward: Callable[[], Any], parameters: Iterable[Tensor], limit:
         output = forward()  # alive until counted, so that no address is used twice
     del output
     return sum(saved.values())
-
-
-def operations(function: Call) -> set[str]:
-    """Names of the operations that a call dispatches, such as `aten::mm`."""
-    seen = _Operations()
-    with seen:
-        function()
-    return seen.names
-
-
-class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        self.names.add(func.name().partition(".")[0])
-        return func(*args, **(kwargs or {}))

@@ -51,18 +51,24 @@ def count_cost(function: Callable[[], object]) -> Cost:
     Works on any device, including the meta device. `shift_sort` has the same cost with every backend. Other code that
     torch does not dispatch, such as compiled kernels, counts as zero, so count the plain path of an operator.
     """
+    return count_operations(function)[0]
+
+
+def count_operations(function: Callable[[], object]) -> tuple[Cost, set[str]]:
+    """The cost of a call, and the names of the operations that it dispatches, such as `aten::mm`."""
     counter = _Counter()
     with counter:
         function()
-    return counter.cost
+    return counter.cost, counter.names
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sums the cost of all operations that are dispatched while it is active."""
+    """Sums the cost and collects the names of all operations that are dispatched while it is active."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.cost = Cost()
+        self.names: set[str] = set()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -70,6 +76,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         options = dict(kwargs or {})
         out = func(*args, **options)
         self.cost += _cost_of(func.overloadpacket, args, options, out)
+        self.names.add(func.name().partition(".")[0])
         return out
 
 

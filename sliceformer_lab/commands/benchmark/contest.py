@@ -12,8 +12,8 @@ from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOption
 from sliceformer_lab.commands.benchmark.comparisons import CUSTOM, SpeedComparison, Variant
 from sliceformer_lab.commands.benchmark.contenders import Contender, build
 from sliceformer_lab.commands.benchmark.rows import MODES, Engine, Mode, SpeedRow
-from sliceformer_lab.measures.call_cost import PeakMemory, in_turns, operations, quartiles, saved_bytes
-from sliceformer_lab.measures.cost import count_cost
+from sliceformer_lab.measures.call_cost import PeakMemory, in_turns, quartiles, saved_bytes
+from sliceformer_lab.measures.cost import count_operations
 
 UNCOUNTED = ("multi_head_attention", "varlen_attn")  # single operations whose cost is not counted
 FULL = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc", "could not create a memory object")
@@ -83,8 +83,7 @@ def _collect_facts(
 ) -> dict[str, Any]:
     """Columns that all modes share: engine, sizes, operations, and whether an operator's values are correct."""
     contender.prepare("inference")
-    names = operations(contender.first_sample)
-    cost = count_cost(contender.first_sample)
+    cost, names = count_operations(contender.first_sample)
     facts: dict[str, Any] = {
         "engine": _find_engine(names, contender, options),
         "softmax_kernel": _softmax_kernel(names),
