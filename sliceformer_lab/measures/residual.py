@@ -6,18 +6,15 @@ the centre is an option. Everything is computed in float64 and batched: (..., N,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Literal, assert_never
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-Centre = Literal["mean", "median", "midrange", "lp", "per_norm"]
-
-GELU_LIPSCHITZ = 0.5 * (1 + math.erf(1)) + math.exp(-1) / math.sqrt(math.pi)  # its largest slope, at sqrt(2)
+Centre = Literal["mean", "median", "lp"]
 
 
 def norm_1(x: Tensor) -> Tensor:
@@ -35,29 +32,22 @@ def norm_1_inf(x: Tensor) -> Tensor:
     return (norm_1(x) * norm_inf(x)).sqrt()
 
 
-def centre_of(x: Tensor, centre: Literal["mean", "median", "midrange", "lp"] = "mean") -> Tensor:
+def centre_of(x: Tensor, centre: Centre = "mean") -> Tensor:
     """The token x of the nearest `1 x^T`, (..., N, C) -> (..., 1, C).
 
     `median` minimises the 1-norm of the residual, `mean` its Frobenius norm, and `lp` its inf-norm by a slow linear
-    program per matrix; `midrange` is the middle between the extremes of a channel.
+    program per matrix.
     """
     x = x.double()
-    match centre:
-        case "mean":
-            return x.mean(-2, keepdim=True)
-        case "median":
-            return x.quantile(0.5, dim=-2, keepdim=True)  # the midpoint for even numbers of tokens
-        case "midrange":
-            return (x.amax(-2, keepdim=True) + x.amin(-2, keepdim=True)) / 2
-        case "lp":
-            matrices = x.reshape(-1, *x.shape[-2:]).cpu().numpy()
-            found = np.stack([_smallest_row_norm(matrix) for matrix in matrices])
-            return torch.from_numpy(found).to(x.device).reshape(*x.shape[:-2], 1, x.shape[-1])
-        case _:
-            assert_never(centre)
+    if centre == "mean":
+        return x.mean(-2, keepdim=True)
+    if centre == "median":
+        return x.quantile(0.5, dim=-2, keepdim=True)  # the midpoint for even numbers of tokens
+    found = np.stack([_smallest_row_norm(matrix) for matrix in x.reshape(-1, *x.shape[-2:]).cpu().numpy()])
+    return torch.from_numpy(found).to(x.device).reshape(*x.shape[:-2], 1, x.shape[-1])
 
 
-def residual(x: Tensor, centre: Centre = "mean") -> Tensor:
+def residual(x: Tensor, centre: Centre | Literal["per_norm"] = "mean") -> Tensor:
     """The (1,inf)-norm of X - 1 x^T, (..., N, C) -> (...).
 
     `per_norm` uses the best centre for each of the two norms, which gives the lower bound in Theorem 1.
@@ -77,7 +67,7 @@ def csp_bound_factor(weights: Sequence[Tensor], lipschitz: float = 1.0) -> float
     """Upper bound `C^(L/2) (lambda beta)^L` on the factor by which L layers of CSP increase the residual.
 
     `weights` are the square value projections (out, in); `lipschitz` is the constant lambda of the function between the
-    layers (1 for ReLU, `GELU_LIPSCHITZ`). The bound holds without biases, skips and norms. Source: CSP, Theorem 1.
+    layers (1 for ReLU). The bound holds without biases, skips and norms. Source: CSP, Theorem 1.
     """
     beta = max(float(norm_inf(weight)) for weight in weights)  # |W|_1 of V = X W, where W is the transposed weight
     channels, depth = weights[0].shape[0], len(weights)
