@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import overload
 
 import numpy as np
 from scipy import optimize, stats
@@ -267,15 +266,7 @@ def _as_extreme(sums: np.ndarray, values: np.ndarray) -> np.ndarray:
     return extreme
 
 
-@overload
-def holm(p_values: Sequence[float]) -> list[float]: ...
-
-
-@overload
-def holm(p_values: Sequence[float | None]) -> list[float | None]: ...
-
-
-def holm(p_values: Sequence[float | None]) -> list[float] | list[float | None]:
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """Holm's adjusted p values (1979) in the given order; those below 0.05 have a family-wise error below 5 %.
 
     A comparison without a p (None) counts, and has none.
