@@ -22,7 +22,7 @@ from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.config.schema import check_node
 from sliceformer_lab.errors import ConfigError, Interrupted, LabError
 from sliceformer_lab.runs.commit import git_commit
-from sliceformer_lab.runs.job_state import JobState, state_of
+from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.names import register_resolvers
 from sliceformer_lab.runs.plain_text import counted, one_line
 from sliceformer_lab.runs.processes import is_first_process
@@ -33,7 +33,6 @@ from sliceformer_lab.sweeps.preview import preview
 from sliceformer_lab.sweeps.queue import Launcher, Queue
 from sliceformer_lab.training.processes.slurm_tasks import follow, is_other_task
 
-State = tuple[Path, JobState]
 JOB_MEASURING_S = 3.0  # seconds for the steps of one job
 
 
@@ -92,13 +91,14 @@ def run_sweep(plan: SweepPlan, command: Command, arguments: Arguments, argv: Seq
         if not launcher.run(Queue(sweep, run_job, plan.modules)):
             return 0
     except Interrupted:
-        _print_ends(sweep, _read_states(sweep))
+        _print_ends(sweep)
         raise
-    return _finish_sweep(sweep, _read_states(sweep), command)
-
-
-def _read_states(sweep: Sweep) -> list[State]:
-    return [(sweep.place(job), state_of(sweep.place(job))) for job in sweep.jobs]
+    code = _print_ends(sweep)
+    try:
+        command.after_sweep(sweep)
+    except Exception as raised:
+        return max(code, print_error(as_lab_error(raised)))
+    return code
 
 
 def _write_once(sweep: Sweep) -> None:
@@ -122,7 +122,7 @@ def _write_once(sweep: Sweep) -> None:
             "choose another hydra.sweep.dir"
         )
     if digests_of(there.data) != digests_of(sweep.data):
-        if any(state.status not in ("planned", "failed") for _, state in _read_states(there)):
+        if any(state_of(there.place(job)).status not in ("planned", "failed") for job in there.jobs):
             raise ConfigError(
                 f"{sweep.folder} holds a sweep of other data ({', '.join(there.data)}); choose another hydra.sweep.dir"
             )
@@ -132,34 +132,23 @@ def _write_once(sweep: Sweep) -> None:
         print(f"WARNING: jobs there were planned with commit {before}, and this is {now}")  # noqa: T201
 
 
-def _finish_sweep(sweep: Sweep, states: Sequence[State], command: Command) -> int:
-    """Print how the jobs ended and finish the sweep. Returns 0, or 1 if a job failed."""
-    code = _print_ends(sweep, states)
-    try:
-        command.after_sweep(sweep)
-    except Exception as raised:
-        return max(code, print_error(as_lab_error(raised)))
-    return code
-
-
-def _print_ends(sweep: Sweep, states: Sequence[State]) -> int:
+def _print_ends(sweep: Sweep) -> int:
     """Print how the jobs ended, and what goes on with the others. Returns 0, or 1 if there are others."""
-    lines = [f"{one_line(place.name)}  {_format_job(state)}" for place, state in states if state.status != "planned"]
-    metrics = sorted({state.metric for _, state in states if state.metric and state.value is not None})
+    states = [state_of(sweep.place(job)) for job in sweep.jobs]
+    lines = [
+        f"{one_line(job.name)}  {state.status}  {state.outcome}"
+        for job, state in zip(sweep.jobs, states, strict=True)
+        if state.status != "planned"
+    ]
+    metrics = sorted({state.metric for state in states if state.metric and state.value is not None})
     print(f"\njobs in {sweep.folder}{', '.join(['', *metrics])}", *lines, sep="\n  ", flush=True)  # noqa: T201
     total = len(sweep.jobs)
-    done = sum(state.status == "ok" for _, state in states)
+    done = sum(state.status == "ok" for state in states)
     if done == total:
         return 0
-    again = sum(not state.is_final for _, state in states)
-    failed = sum(state.status == "failed" for _, state in states)
+    again = sum(not state.is_final for state in states)
+    failed = sum(state.status == "failed" for state in states)
     ours = (sweep.folder / SWEEP_FILE).is_file()
     advice = [f"the same command goes on with {again}"] if again and ours else []
     advice += [f"`sweep retry {shlex.quote(str(sweep.folder))}` tries {failed} again"] if failed and ours else []
     return print_error(LabError("; ".join([f"{total - done} of {total} jobs did not finish", *advice])))
-
-
-def _format_job(state: JobState) -> str:
-    """A job's status, with its value or its error in one line."""
-    value = "" if state.value is None else f"{state.value:.4f}"
-    return f"{state.status}  {state.error or value}"

@@ -39,6 +39,11 @@ class JobState:
         """Whether the job has ended; a job that was stopped or killed goes on when the sweep is started again."""
         return self.status in FINAL_STATUSES
 
+    @property
+    def outcome(self) -> str:
+        """The error that ended it, or else its value; '' without both."""
+        return self.error or ("" if self.value is None else f"{self.value:.4f}")
+
 
 def state_of(folder: Path, held: bool | None = None) -> JobState:
     """The state of the job in a folder, which need not exist. `held`: whether a process works on it, if known."""

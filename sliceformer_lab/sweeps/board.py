@@ -57,8 +57,7 @@ class JobBoard:
         self._left = [job for job in self._left if not state_of(self._sweep.place(job)).is_final]
         if state.status == "ok":
             self._took.append(seconds)
-        outcome = f"{state.value:.4f}" if state.value is not None else state.error or ""
-        line = f"{job.name}  {state.status}  {outcome}  {seconds:.0f} s"
+        line = f"{job.name}  {state.status}  {state.outcome}  {seconds:.0f} s"
         self._console.print(line if self._live is not None else f"{line}; {self._format_summary()}")
 
     def refresh(self) -> None:

@@ -254,7 +254,7 @@ def _wait_for(queue: Queue, numbers: Mapping[PlannedJob, str]) -> None:
                 state = queue.state(job)
                 if state.status != "running":  # its process may end a moment after Slurm forgets it
                     del left[job]
-                    console.print(f"{job.name}  {state.status}  {state.error or ''}")
+                    console.print(f"{job.name}  {state.status}  {state.outcome}")
             running = sum(states.get(number) == "RUNNING" for number in left.values())
             line = f"{len(numbers) - len(left)} of {len(numbers)} jobs have ended, {running} run"
             if line != shown:
