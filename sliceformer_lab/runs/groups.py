@@ -15,6 +15,7 @@ from sliceformer_lab.config.compose import option_names, preset_job
 from sliceformer_lab.errors import ConfigError, LabError
 from sliceformer_lab.runs.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit, moment
 from sliceformer_lab.runs.papers import FULL_SCALE, TRIAL_OPTIONS
+from sliceformer_lab.runs.plain_text import format_range
 from sliceformer_lab.runs.score_options import COMPUTING_OPTIONS, LIMITS, LOADING_OPTIONS, describe_limits, flat_options
 from sliceformer_lab.runs.sources import Sources, digests_of
 
@@ -317,9 +318,9 @@ def _format_title(runs: Sequence[RunRecord]) -> str:
     facts = finished.protocol
     known = [run.protocol for run in runs if run.protocol.is_recorded]
     sizes = ", ".join(
-        f"{size} {part}"
+        f"{format_range(counts)} {part}"
         for part in ("train", "val", "test")
-        if (size := _format_range([getattr(one, f"num_{part}") or 0 for one in known]))
+        if any(counts := [getattr(one, f"num_{part}") or 0 for one in known])
     )
     trial = ", a trial of a few batches" if any(finished.options.get(name) for name in TRIAL_OPTIONS) else ""
     limits = describe_limits(finished.options)
@@ -329,12 +330,6 @@ def _format_title(runs: Sequence[RunRecord]) -> str:
     selection = f", epoch by {finished.selection}" if finished.selection else ""
     name = f"{finished.task}{at_scale(runs)}"
     return f"{name}: {facts.data or 'unknown data'}{unofficial}, {sizes}{limits}{selection}{untested}{trial}{mixed}"
-
-
-def _format_range(sizes: Sequence[int]) -> str:
-    """Such as 1,000, or 42 to 44; '' for 0."""
-    low, high = min(sizes), max(sizes)
-    return "" if not high else f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def at_scale(runs: Iterable[RunRecord]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -49,6 +49,12 @@ def format_clock(seconds: float) -> str:
 def counted(number: int, noun: str) -> str:
     """A number with its noun, as 1 layer or 1,024 layers."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def format_range(numbers: Iterable[int]) -> str:
+    """The smallest and the largest number, as 5 to 1,024; one of them if they are equal."""
+    known = list(numbers)
+    return " to ".join(f"{number:,}" for number in sorted({min(known), max(known)}))
 
 
 def csv_cell(value: object) -> object:

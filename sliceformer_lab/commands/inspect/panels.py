@@ -10,6 +10,7 @@ from rich.table import Table
 
 from sliceformer_lab.measures.drawing import PANEL_INCHES, Chart, Look, legend_of, looks_of
 from sliceformer_lab.measures.line_panels import ROW, axis_bounds, line_panel
+from sliceformer_lab.runs.plain_text import format_range
 
 CHECKPOINT_TITLES = {"init": "untrained", "best": "trained", "last": "trained, last epoch"}
 
@@ -87,21 +88,16 @@ def lines_over(table: pd.DataFrame, along: str) -> pd.DataFrame:
 def caption(table: pd.DataFrame) -> str:
     """A description of the lines and bands of `lines_over`."""
     runs = [count_runs(rows) for _, rows in table.groupby("attention")]
-    samples = _format_range(table.dropna(subset="mean")["samples"])
+    samples = format_range(table.dropna(subset="mean")["samples"])
     if max(runs) == 1:
         return f"mean and standard deviation over {samples} samples"
     alone = " (of one run: over samples)" if min(runs) == 1 else ""
-    return f"mean over {samples} samples and {_format_range(runs)} runs, band: standard deviation over runs{alone}"
+    return f"mean over {samples} samples and {format_range(runs)} runs, band: standard deviation over runs{alone}"
 
 
 def count_runs(table: pd.DataFrame) -> int:
     """The number of runs, and of seeds of an untrained control, that have rows in a table."""
     return len(table[["run", "seed"]].drop_duplicates())
-
-
-def _format_range(numbers: Iterable[int]) -> str:
-    """Such as 5, or 2 to 5."""
-    return " to ".join(str(number) for number in sorted({min(numbers), max(numbers)}))
 
 
 def summary_table(

@@ -16,6 +16,7 @@ from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.commands.map.map_results import Map, Result, read_result
 from sliceformer_lab.commands.map.write_map import send_map, write_map
 from sliceformer_lab.runs.folder import lock_folder
+from sliceformer_lab.runs.plain_text import counted
 from sliceformer_lab.runs.recorded_plan import record_plan
 from sliceformer_lab.runs.sources import sources_of_options
 from sliceformer_lab.sweeps.estimate import find_costs, format_duration
@@ -56,8 +57,8 @@ def run_rounds(cells: Sequence[Cell], jobs: JobsInSteps) -> None:
     number, results = 0, read_results(jobs.folder, cells)
     while wanted := [job for one in results for job in one.next_jobs]:
         number += 1
-        runs = "1 run" if len(wanted) == 1 else f"{len(wanted)} runs"
-        log.info(f"map, round {number}: {runs}; {_estimate_rest(results, jobs, is_first=number == 1)} left with it")
+        left = _estimate_rest(results, jobs, is_first=number == 1)
+        log.info(f"map, round {number}: {counted(len(wanted), 'run')}; {left} left with it")
         jobs.run(wanted)
         results = read_results(jobs.folder, cells)
 
@@ -80,18 +81,14 @@ def _estimate_rest(results: Sequence[Result], jobs: JobsInSteps, *, is_first: bo
     measure = measure_job if jobs.launcher.measures and is_first else None
     asked = {one.cell.probe: trial for trial, one in zip(trials, open_cells, strict=True)} if measure else {}
     costs = find_costs([*asked.values()] or trials, jobs.folder, measure, jobs.modules)
-    numbers, times = [], []
+    numbers, times = [], []  # the fewest and the most
     for ends in zip(*left.values(), strict=True):
         numbers.append(str(sum(ends)))
         if costs is not None:
             seconds = sum(count * costs.total([job])[0] for count, job in zip(ends, left, strict=True))
             times.append(format_duration(seconds / max(1, min(jobs.launcher.places, sum(ends)))))
-    return f"{_format_range(numbers)} runs" + (f", about {_format_range(times)}," if times else "")
-
-
-def _format_range(ends: Sequence[str]) -> str:
-    """`fewest to most`, or one of them if they are equal."""
-    return " to ".join(dict.fromkeys(ends))
+    runs, time = (" to ".join(dict.fromkeys(ends)) for ends in (numbers, times))
+    return f"{runs} runs" + (f", about {time}," if time else "")
 
 
 def _declare_facts(options: MapOptions) -> dict[str, object]:

@@ -10,6 +10,7 @@ from sliceformer_lab.measures.line_panels import ROW, axis_bounds, line_panel, s
 from sliceformer_lab.measures.metric_scale import format_heading, format_value, metric_bounds
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.folder import read_metrics
+from sliceformer_lab.runs.plain_text import format_range
 
 PANELS = ("metric", "val/loss", "train/loss")
 
@@ -30,15 +31,13 @@ def learning_curves(plotted: PlotTable) -> list[PageFigure]:
     looks = plotted.looks(table)
     panels = [_build_panel(table, looks, panel, name) for panel in PANELS if panel in set(table["panel"])]
     left_out = f" {without} runs have no log." if without else ""
-    fewest, most = int(table["n"].min()), int(table["n"].max())
-    seeds = f"{fewest} to {most}" if fewest < most else f"{most}"
     ends = table[table["panel"] == table["panel"].iloc[0]].groupby(ROW).tail(1)
     figure = PageFigure(
         name=f"learning_curves{plotted.suffix}",
         title="Learning curves",
         caption=(
-            f"Mean over the {seeds} seeds of a row, with pointwise 95 % intervals (Student's t) from three seeds on. "
-            "An epoch is shown if at least half of a row's runs reached it."
+            f"Mean over the {format_range(table['n'])} seeds of a row, with pointwise 95 % intervals (Student's t) "
+            "from three seeds on. An epoch is shown if at least half of a row's runs reached it."
             f"{plotted.omission(plotted.main_rows)}{left_out}"
         ),
         alt=f"Validation {format_heading(name)}, at the last epoch: "
