@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.cells import cell_len
 from rich.table import Column, Table
@@ -24,6 +24,17 @@ def print_table(table: Table, num_names: int = 1) -> None:
         console.print(f"\n{table.title}", style="bold")
     for chosen in _split_columns(table, num_names, console.width):
         console.print(_select_columns(table, chosen, console.width))
+
+
+def print_tables(tables: Mapping[str, Sequence[Sequence[str]]], lines: Iterable[str]) -> None:
+    """Prints tables by their titles, each a head and rows of Markdown whose bold is left out, and then lines."""
+    for title, (head, *body) in tables.items():
+        table = Table(*head, title=title)
+        for row in body:
+            table.add_row(*(cell.replace("**", "") for cell in row))
+        print_table(table)
+    for line in lines:
+        PlainConsole().print(line)
 
 
 def _split_columns(table: Table, num_names: int, width: int) -> Iterator[list[int]]:

@@ -12,7 +12,6 @@ from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, BASE_RO
 from sliceformer_lab.commands.compare.compare_tables import (
     Rows,
     as_records,
-    print_tables,
     rate_table,
     row_table,
     verdict_table,
@@ -32,6 +31,7 @@ from sliceformer_lab.commands.compare.verdicts import Outcome
 from sliceformer_lab.measures.statistics import MIN_CROSSED_SEEDS
 from sliceformer_lab.runs.files import write_json, write_text
 from sliceformer_lab.runs.plain_text import counted, markdown_table
+from sliceformer_lab.runs.printed_table import print_tables
 from sliceformer_lab.training.results.observers import Observer
 from sliceformer_lab.training.results.wandb_names import is_wandb
 from sliceformer_lab.training.results.wandb_runs import send_results

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import fmean
 
-from rich.table import Table
-
 from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, BASE_ROW
 from sliceformer_lab.commands.compare.results import AxisResult, Comparison
 from sliceformer_lab.commands.compare.search import lead_of
 from sliceformer_lab.commands.compare.sentences import format_difference, format_p, format_smallest, in_unit, unit_of
 from sliceformer_lab.commands.compare.verdicts import OPEN_VERDICTS, Outcome
 from sliceformer_lab.measures.metric_scale import factor_of, format_estimate, format_heading
-from sliceformer_lab.runs.plain_text import PlainConsole
-from sliceformer_lab.runs.printed_table import print_table
 
 Rows = list[list[str]]
 
@@ -109,14 +105,3 @@ def as_records(table: Rows) -> list[dict[str, str]]:
     """The rows of a table by the names in its head."""
     head, *rows = table
     return [dict(zip(head, row, strict=True)) for row in rows]
-
-
-def print_tables(tables: dict[str, Rows], lines: list[str]) -> None:
-    """Print tables with their titles, then lines."""
-    for title, (head, *body) in tables.items():
-        table = Table(*head, title=title)
-        for row in body:
-            table.add_row(*(cell.replace("**", "") for cell in row))
-        print_table(table)
-    for line in lines:
-        PlainConsole().print(line)

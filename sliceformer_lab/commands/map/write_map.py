@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sliceformer_lab.commands.compare.compare_options import repeat_command
-from sliceformer_lab.commands.compare.compare_tables import Rows, as_records, print_tables
+from sliceformer_lab.commands.compare.compare_tables import Rows, as_records
 from sliceformer_lab.commands.compare.sentences import list_names, version_note
 from sliceformer_lab.commands.map.draw_map import BAG, CHANCE, draw_map, format_share, steps_shown
 from sliceformer_lab.commands.map.map_options import MapOptions
@@ -18,6 +18,7 @@ from sliceformer_lab.commands.map.map_results import Map, Result
 from sliceformer_lab.commands.map.rate_search import MARGIN, MAX_BEHIND, NUM_FINALISTS, SOLVED
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
+from sliceformer_lab.runs.printed_table import print_tables
 from sliceformer_lab.training.results.observers import Observer
 from sliceformer_lab.training.results.wandb_names import is_wandb
 from sliceformer_lab.training.results.wandb_runs import send_results

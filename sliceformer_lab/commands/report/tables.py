@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
-from rich.table import Table as RichTable
 
 from sliceformer_lab.commands.report.lines import SAME_COST, Line
 from sliceformer_lab.commands.report.table_cells import (
@@ -20,8 +19,8 @@ from sliceformer_lab.commands.report.table_cells import (
 from sliceformer_lab.measures.statistics import MIN_CROSSED_SEEDS
 from sliceformer_lab.runs.collect import Collection, MissingRun
 from sliceformer_lab.runs.groups import Table, at_scale
-from sliceformer_lab.runs.plain_text import PlainConsole, csv_cell, in_latex, in_markdown, markdown_table
-from sliceformer_lab.runs.printed_table import print_table
+from sliceformer_lab.runs.plain_text import csv_cell, in_latex, in_markdown, markdown_table
+from sliceformer_lab.runs.printed_table import print_tables
 
 LEGEND = (
     "Rows are ordered by their mean over seeds, best first, or with `by=` by attention and option. "
@@ -90,14 +89,9 @@ def frame(sections: Iterable[Section]) -> pd.DataFrame:
 def show(found: Collection, sections: Iterable[Section]) -> None:
     """Print the tables with their main columns; the files have all columns."""
     sections = list(sections)
-    for table, lines in with_results(sections):
-        names, rows = all_cells(table, lines, brief=True)
-        rich_table = RichTable(*names, title=table.title)
-        for row in rows:
-            rich_table.add_row(*row)
-        print_table(rich_table)
-    for line in (*describe_leftovers(found, sections), counts(found)):
-        PlainConsole().print(line)
+    shown = [(table.title, *all_cells(table, lines, brief=True)) for table, lines in with_results(sections)]
+    tables = {title: [names, *rows] for title, names, rows in shown}
+    print_tables(tables, [*describe_leftovers(found, sections), counts(found)])
 
 
 def with_results(sections: Iterable[Section]) -> list[Section]:

@@ -25,9 +25,9 @@ def job(cfg: DictConfig, folder: Path) -> None:
     """Repeat a submission and print both. Raises LabError if they differ."""
     del folder  # it is the option of this name
     options = command_options(cfg, VerifyOptions, COMMAND.config_name, except_node="launcher")
-    from sliceformer_lab.commands.compare.compare_tables import print_tables
     from sliceformer_lab.commands.submit.submission import differences, read_line, submit
     from sliceformer_lab.commands.submit.submit_options import SubmitOptions
+    from sliceformer_lab.runs.printed_table import print_tables
 
     line = read_line(Path(options.line).expanduser())
     asked = {**line["options"], "folder": options.folder}
