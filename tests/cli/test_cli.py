@@ -14,19 +14,18 @@ from support.other_process import run_python
 from sliceformer_lab import commands
 from sliceformer_lab.__main__ import COMMANDS, load, main
 from sliceformer_lab.cli.help import WIDTH
-from sliceformer_lab.cli.train import EXAMPLES
+from sliceformer_lab.cli.train import EXAMPLES, train_command
 from sliceformer_lab.config.compose import compose_root, option_names
 from sliceformer_lab.sweeps.plan import plan_sweep
 
 HEAVY = ("torch", "pandas", "matplotlib", "scipy", "sklearn", "wandb", "pytorch_lightning", "timm")
 
 
-def test_help_lists_every_task_and_attention_with_a_line_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_command_task_and_attention_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    for name in option_names("task") + option_names("attention"):
+    for name in (*COMMANDS, *option_names("task"), *option_names("attention")):
         assert [line for line in lines if line.split()[:1] == [name] and len(line.split()) > 3], name
-    assert all(any(example in line for line in lines) for example in EXAMPLES)
 
 
 @pytest.mark.parametrize("example", [e for e in EXAMPLES if "FOLDER" not in e and "--cfg" not in e])
@@ -38,34 +37,20 @@ def test_every_example_of_the_help_composes(example: str) -> None:
         compose_root(words)
 
 
-def test_configuration_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--cfg", "job"]) == 0 and "group_size: 2" in capsys.readouterr().out
-
-
 def test_a_shell_is_told_how_to_complete(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["sliceformer-lab"])
     assert main(["--shell-completion", "install=bash"]) == 0
     assert "complete -o nospace" in capsys.readouterr().out
 
 
-def test_every_command_has_a_line_in_the_help_and_a_help_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
-    program = " ".join(capsys.readouterr().out.split())
-    for word in COMMANDS:
-        command = load(word)
-        assert f" {word} {command.summary} " in program
-        assert main([word, "--help"]) == 0
-        out = capsys.readouterr().out
-        assert out.startswith(command.summary) and all(example in out for example in command.examples), word
-
-
 @pytest.mark.parametrize("word", ["", *COMMANDS])
-def test_a_help_breaks_lines_and_gives_a_computed_default_by_its_name(
+def test_a_help_has_every_example_breaks_lines_and_gives_a_computed_default_by_its_name(
     word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*word.split(), "--help"]) == 0
-    out = capsys.readouterr().out
-    _, *rows = out.splitlines()
+    out, command = capsys.readouterr().out, load(word) if word else train_command()
+    first, *rows = out.splitlines()
+    assert first == command.summary and all(example in out for example in command.examples)
     commands_and_usage = ("  sliceformer-lab ", "usage: ")
     assert max(len(row) for row in rows if not row.startswith(commands_and_usage)) <= WIDTH
     assert ":..." in out or "${comparison_folder" not in out

@@ -48,4 +48,3 @@ def test_yaml_and_help_list_every_option_with_its_default_and_explain_it(word: s
     for option in defaults:
         assert re.search(rf"^{option}:.* # \S", written, re.M), option
         assert re.search(rf"^  {option}: ", text, re.M), option
-    assert all(example in text for example in load(word).examples)
