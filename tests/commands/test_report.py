@@ -556,7 +556,7 @@ def test_the_command_writes_every_file_into_the_folder(tmp_path: Path, capfd: py
         assert file.read_bytes().startswith(b"\x89PNG" if file.suffix == ".png" else b"%PDF")
         assert file.suffix == ".pdf" or Image.open(file).mode == "P", "a palette: a tenth of the size"
         assert b"/Type3" not in file.read_bytes(), "a font that publishers refuse"
-    assert "80.00 [55.16, 100.00]" in out and "report.md" in out
+    assert "80.00 [55.16, 100.00]" in out and "3 runs: 3 ok." in out and "report.md" in out
     assert pd.read_csv(folder / "report" / "report.csv")["done"].tolist() == [3]
     before = (folder / "report" / "report.md").read_text()
     assert "the runs' = mine" in before and "3 of 3" in before
