@@ -120,8 +120,8 @@ def check_classes(file: str, column: str | int, labels: Sequence[str], *, is_who
         )
 
 
-def number_of(place: str, column: str, value: Any) -> float:
-    """A number, NaN where the field is empty. Raises DataError for anything else."""
+def number_of(place: str, column: str, value: Any, advice: str = "") -> float:
+    """A number, NaN where the field is empty. Raises DataError, which ends in `advice`, for anything else."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return math.nan
     try:
@@ -129,11 +129,13 @@ def number_of(place: str, column: str, value: Any) -> float:
             raise ValueError(value)
         number = float(value)
     except (TypeError, ValueError):
-        raise DataError(f"{place}: {column} is {value!r}, not a number; leave it empty if it is missing") from None
+        raise DataError(
+            f"{place}: {column} is {value!r}, not a number; leave it empty if it is missing{advice}"
+        ) from None
     if abs(number) > MAX_TARGET:
         raise DataError(
             f"{place}: {column} is {number:g}, beyond the largest number that can be learned ({MAX_TARGET:g}); "
-            "use another unit, or leave it empty if it is missing"
+            f"use another unit, or leave it empty if it is missing{advice}"
         )
     return number
 

@@ -31,12 +31,12 @@ from sliceformer_lab.data.series.coding import (
     own_scale,
     stretched,
 )
-from sliceformer_lab.data.series.labels import as_whole_numbers, label_number, merged_spellings, number_first
+from sliceformer_lab.data.series.labels import as_whole_numbers, merged_spellings, number_first
 from sliceformer_lab.data.series.series_tables import Series
 from sliceformer_lab.data.spec import Choice, Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_by_class, split_rows
 from sliceformer_lab.data.strings import Strings
-from sliceformer_lab.data.table_files import are_measured
+from sliceformer_lab.data.table_files import are_measured, number_of
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.plain_text import counted
@@ -189,7 +189,18 @@ class SeriesData(BucketedData, OwnData):
     @cached_property
     def _rows(self) -> dict[Stage, np.ndarray]:
         """The rows of each split in the store."""
-        return self._rows_of_splits(self._targets())
+        targets = self._targets()
+        stages = np.load(self.folder / STAGE_FILE)
+        published = {STAGES[stage] for stage in np.unique(stages) if stage > 0}
+        if self._kind == "regression":
+            stages[stages <= 0] = 0 if "test" in published else -1  # `split_rows` tests a share of the latter
+            return split_rows(stages, self.held_out_shares(()), self.split_seed, self.own_name)
+        training = np.flatnonzero(stages <= 0)
+        held = split_by_class(
+            torch.from_numpy(targets[training]), self.held_out_shares(published), self.split_seed, self.own_name
+        )
+        rows: dict[Stage, np.ndarray] = {stage: np.flatnonzero(stages == STAGES.index(stage)) for stage in published}
+        return {**rows, **{stage: training[part.numpy()] for stage, part in held.items()}}
 
     @property
     def _training_lengths(self) -> np.ndarray:
@@ -241,7 +252,8 @@ class SeriesData(BucketedData, OwnData):
             numbers = {name: number for number, name in enumerate(self.class_names())}
             return np.array([numbers[label] for label in self._labels], dtype=np.int64)
         places, labels = self._store.places, self._written_labels
-        values = [label_number(places[row], self.number_name, label) for row, label in enumerate(labels)]
+        advice = ", or set data.kind=classification"
+        values = [number_of(places[row], self.number_name, label, advice) for row, label in enumerate(labels)]
         rows = np.array(values)[:, None]
         check_targets(self.origin, rows.tolist(), self.target_names())
         return rows.astype(np.float32)
@@ -249,31 +261,15 @@ class SeriesData(BucketedData, OwnData):
     def make_splits(self) -> dict[Stage, Split]:
         store = replace(self._store, targets=self._targets())
         rows = self._rows
-        coding = self._coding_of([store[row] for row in rows["train"]])
+        coding = self._unscaled
+        cut = (store[row][: coding.max_len] for row in rows["train"])
+        mean, std = channel_statistics(map(own_scale, cut) if self.own_scale else cut, coding.channels)
+        coding = replace(coding, mean=tuple(mean.tolist()), std=tuple(std.tolist()))
         stretch = {"train": self.stretch}
         return {
             stage: SeriesSplit(store, coding.max_len, coding=coding, rows=rows[stage], stretch=stretch.get(stage, 0.0))
             for stage in STAGES
         }
-
-    def _rows_of_splits(self, targets: np.ndarray) -> dict[Stage, np.ndarray]:
-        stages = np.load(self.folder / STAGE_FILE)
-        published = {STAGES[stage] for stage in np.unique(stages) if stage > 0}
-        if self._kind == "regression":
-            stages[stages <= 0] = 0 if "test" in published else -1  # `split_rows` tests a share of the latter
-            return split_rows(stages, self.held_out_shares(()), self.split_seed, self.own_name)
-        training = np.flatnonzero(stages <= 0)
-        held = split_by_class(
-            torch.from_numpy(targets[training]), self.held_out_shares(published), self.split_seed, self.own_name
-        )
-        rows: dict[Stage, np.ndarray] = {stage: np.flatnonzero(stages == STAGES.index(stage)) for stage in published}
-        return {**rows, **{stage: training[part.numpy()] for stage, part in held.items()}}
-
-    def _coding_of(self, training: list[np.ndarray]) -> SeriesCoding:
-        coding = self._unscaled
-        cut = (values[: coding.max_len] for values in training)
-        mean, std = channel_statistics(map(own_scale, cut) if self.own_scale else cut, coding.channels)
-        return replace(coding, mean=tuple(mean.tolist()), std=tuple(std.tolist()))
 
     @property
     def coding(self) -> SeriesCoding:
@@ -325,7 +321,6 @@ class SeriesData(BucketedData, OwnData):
         return coding.patches(values)
 
     def is_cut(self, content: Content, encoded: Any) -> bool:
-        """Whether it has more steps than the longest training series."""
         del encoded
         return isinstance(content, np.ndarray) and len(content) > self.coding.max_len
 

@@ -72,7 +72,6 @@ class SeriesCoding:
         return np.asarray(scaled, dtype=np.float32)
 
     def write(self, folder: Path) -> None:
-        """Write it into a run folder."""
         write_json(folder / CODING_FILE, asdict(self))
 
     @classmethod
@@ -155,13 +154,9 @@ def stretched(values: np.ndarray, stretch: float) -> np.ndarray:
         return values
     window = length * (1 - stretch * np.random.random())
     start = np.random.random() * (length - window)
-    return _interpolate(values, start + np.linspace(0, window - 1, length) if window > 1 else np.arange(length))
-
-
-def _interpolate(values: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """The values at fractional steps, interpolated linearly; missing ones stay missing."""
-    below = np.floor(times).astype(np.int64).clip(0, len(values) - 1)
-    above = np.minimum(below + 1, len(values) - 1)
-    part = (times - below).astype(np.float32)[:, None]
+    times = start + np.linspace(0, window - 1, length) if window > 1 else np.arange(length)
+    below = np.floor(times).astype(np.int64).clip(0, length - 1)
+    above = np.minimum(below + 1, length - 1)
+    part = (times - below).astype(np.float32)[:, None]  # linear interpolation; missing values stay missing
     mixed: np.ndarray = values[below] * (1 - part) + values[above] * part
     return mixed

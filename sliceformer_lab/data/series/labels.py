@@ -7,9 +7,6 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 
-from sliceformer_lab.data.table_files import number_of
-from sliceformer_lab.errors import DataError
-
 NUMERAL = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,2})?")
 
 
@@ -27,14 +24,6 @@ def merged_spellings(labels: Sequence[str], classes: Sequence[str]) -> list[str]
     for label, name in zip(labels, classes, strict=True):
         spellings.setdefault(name, {})[label] = None
     return next((list(found) for found in spellings.values() if len(found) > 1), [])
-
-
-def label_number(place: str, column: str, label: str) -> float:
-    """A label as a number to learn. Raises DataError."""
-    try:
-        return number_of(place, column, label)
-    except DataError as error:
-        raise DataError(f"{error}, or set data.kind=classification") from None
 
 
 def number_first(name: str) -> tuple[float, str]:

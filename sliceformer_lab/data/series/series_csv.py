@@ -13,11 +13,7 @@ from sliceformer_lab.data.own_data import Column, OwnTables
 from sliceformer_lab.data.series.base import SeriesData
 from sliceformer_lab.data.series.coding import CODING_FILE, SeriesCoding
 from sliceformer_lab.data.series.labels import as_whole_numbers
-from sliceformer_lab.data.series.series_tables import (
-    Series,
-    read_series,
-    series_and_errors,
-)
+from sliceformer_lab.data.series.series_tables import Series, SeriesReader
 from sliceformer_lab.data.series.table_form import ENDINGS, MISSING, TableForm, TableLayout, find_layout
 from sliceformer_lab.data.spec import NewInput
 from sliceformer_lab.data.table_files import check_table
@@ -85,8 +81,9 @@ class SeriesTable(SeriesData, OwnTables):
         return None if self.time_column is None or self._saved_coding is None else self._saved_coding.table
 
     def read(self) -> Iterator[Series]:
+        reader = SeriesReader(self.form, self._found_layout)
         for stage, path in self.files.items():
-            for series in read_series(path, self.form, self._found_layout):
+            for series in reader.series(path):
                 given = series.stage if self.split_column is not None else None if stage == "train" else stage
                 yield replace(series, stage=given)
 
@@ -138,7 +135,7 @@ class SeriesTable(SeriesData, OwnTables):
             raise DataError(f"column={column}: a table of series has many columns; name them as in training")
         check_table(path, "series", option="input", endings=ENDINGS)
         layout = (self._saved_coding and self._saved_coding.table) or find_layout(path, self.form)
-        for found in series_and_errors(path, self.form, layout, labelled=False):
+        for found in SeriesReader(self.form, layout, labelled=False).series_and_errors(path):
             if isinstance(found, Series):
                 yield NewInput(Path(found.place).name, self._check_label(found.label) or found.values)
             else:

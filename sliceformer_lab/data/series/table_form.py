@@ -159,7 +159,7 @@ def _step_and_days(path: Path, form: TableForm, header: bool) -> tuple[float | N
 
 def _read_times(fields: list[Any], days: bool) -> Iterator[float]:
     for one in fields:
-        with suppress(DataError):  # which `read_series` raises with its place
+        with suppress(DataError):  # which `SeriesReader` raises with its place
             yield time_of("", "", one, days)
 
 
