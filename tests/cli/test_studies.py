@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from support.endings import train_in_turn
 from support.plans import build_data, run
 from support.run_folders import read_summary, summary_of, write_run
@@ -143,11 +142,11 @@ def test_limits_sample_scored_examples_by_split_seed_and_keep_the_first_training
     for data in (whole, cut, again, other):
         data.setup()
     assert cut.sizes() == {"num_train": 10, "num_val": 20, "num_test": 20}
-    assert torch.equal(cut.splits["train"].positions, whole.splits["train"].positions)
+    assert np.array_equal(cut.splits["train"].rows, whole.splits["train"].rows)
     for stage in ("val", "test"):
-        sampled, everything = cut.splits[stage].positions.tolist(), whole.splits[stage].positions.tolist()
+        sampled, everything = cut.splits[stage].rows.tolist(), whole.splits[stage].rows.tolist()
         assert set(sampled) <= set(everything) and sampled != everything[:20], "files often go by class"
-        assert sampled == again.splits[stage].positions.tolist()
+        assert sampled == again.splits[stage].rows.tolist()
     assert other.sizes()["num_test"] == 21
 
 

@@ -4,7 +4,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.data.cached_data import StoredSplit
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.spec import Content, DataSpec
 from sliceformer_lab.data.splits import Stage, split_by_class
@@ -82,37 +83,28 @@ def checked_picture(content: Content) -> np.ndarray:
 
 
 @dataclass(eq=False)
-class ImageSplit(Split):
+class ImageSplit(StoredSplit):
     """Some images of a source and the transform applied to them."""
 
     images: Images
-    positions: Tensor  # (n,) int64, of the split's examples in the source
     transform: Transform
     source: str = ""  # which of the set's own splits the images are; empty if it has one only
 
-    def __len__(self) -> int:
-        return len(self.positions)
-
     def place(self, row: int) -> str:
-        return self.images.place(int(self.positions[row]), self.source)
+        return self.images.place(int(self.rows[row]), self.source)
 
     def stored(self, row: int) -> np.ndarray:
-        return self.images.picture(int(self.positions[row]))
+        return self.images.picture(int(self.rows[row]))
 
     def contents(self) -> Iterator[bytes]:
-        return map(self.images.identity, self.positions.tolist())
-
-    def subset(self, rows: np.ndarray) -> Self:
-        return replace(self, positions=self.positions[torch.from_numpy(rows)])
+        return map(self.images.identity, self.rows.tolist())
 
     def targets_at(self, rows: list[int]) -> Tensor:
-        return self.images.targets[self.positions[torch.tensor(rows)]]
+        return self.images.targets[torch.from_numpy(self.rows[rows])]
 
     def batch(self, rows: list[int]) -> Batch:
-        ids = torch.tensor(rows)
-        positions = self.positions[ids]
-        inputs = self.transform(self.images.read(positions))
-        return Batch(inputs=inputs, target=self.images.targets[positions], ids=ids)
+        images = self.images.read(torch.from_numpy(self.rows[rows]))
+        return Batch(self.transform(images), self.targets_at(rows), torch.tensor(rows))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -156,11 +148,11 @@ class ImageData(DataModule, ABC):
         source, name = self.sources["train"], NAMES["train"] if len(self.sources) > 1 else ""
         rows = split_by_class(source.targets, self.held_out_shares(self.sources), self.split_seed, self.title)
         splits: dict[Stage, Split] = {
-            stage: ImageSplit(images, torch.arange(len(images.targets)), evaluation, NAMES[stage])
+            stage: ImageSplit(images, evaluation, NAMES[stage], rows=np.arange(len(images.targets)))
             for stage, images in self.sources.items()
         }
-        held_out = {stage: ImageSplit(source, positions, evaluation, name) for stage, positions in rows.items()}
-        return splits | held_out | {"train": ImageSplit(source, rows["train"], training, name)}
+        held_out = {stage: ImageSplit(source, evaluation, name, rows=part.numpy()) for stage, part in rows.items()}
+        return splits | held_out | {"train": replace(held_out["train"], transform=training)}
 
     def content_sha256(self) -> str:
         self.setup()

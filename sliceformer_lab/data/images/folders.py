@@ -270,7 +270,7 @@ class OwnImages(TimmImages, FolderData, OwnData):
         limit, used, kept, total = int(self.memory * 1e9), 0, 0, 0
         splits = [split for split in self.splits.values() if isinstance(split, ImageSplit)]
         for images in (images for images in self.sources.values() if isinstance(images, FileImages)):
-            positions = torch.cat([split.positions for split in splits if split.images is images]).sort().values
+            positions = np.sort(np.concatenate([split.rows for split in splits if split.images is images]))
             used += images.memory.fill(positions.tolist(), images.decoded, limit - used)
             kept, total = kept + len(images.memory.places), total + len(positions)
         note = f"keeping {kept:,} of {total:,} images in memory ({used / 1e6:,.0f} MB)"
