@@ -39,7 +39,6 @@ class Pool(nn.Module):
         self.mode = mode
         self.pma = PMA(LayerSpec(dim=encoder.dim, num_heads=encoder.num_heads)) if mode == "pma" else None
         self.score = nn.Linear(encoder.dim, 1) if mode == "softmax" else None
-        self.needs_cls = mode == "cls"
         self.needs_reference = mode in ("ref_min", "ref_max")
 
     def check(self, attention: nn.Module) -> None:

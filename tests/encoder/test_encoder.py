@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ from sliceformer_lab.encoder.embed import ImageEmbedding
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
 from sliceformer_lab.encoder.factory import Encoder, build_encoder
 from sliceformer_lab.encoder.norm import build_norm, normalise
-from sliceformer_lab.encoder.pool import Pool, PoolMode
+from sliceformer_lab.encoder.pool import Pool
 
 DIM, TOKENS = 64, 16
 OPTIONS = EncoderOptions(dim=DIM, depth=2, num_heads=4, mlp_dim=128, position="none")
@@ -296,10 +296,6 @@ def test_pooling_reads_real_tokens_only(mode: Any) -> None:
         }[mode]
         assert_close(pooled[row], expected)
         assert_close(pool(real[None], None, reference[row : row + 1, :length])[0], expected)
-
-
-def test_only_cls_pooling_needs_a_cls_token() -> None:
-    assert [m for m in get_args(PoolMode) if Pool(m, OPTIONS).needs_cls] == ["cls"]
 
 
 @pytest.mark.parametrize(

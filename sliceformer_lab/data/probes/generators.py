@@ -5,7 +5,7 @@ copying), 2407.11542 (histogram) and 2404.08819 (words of a group) as sources.
 """
 
 from functools import lru_cache
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import ClassVar
 
 import numpy as np
@@ -32,11 +32,9 @@ class Count(Probe):
         return 1 / self.classes
 
     def fault(self) -> str | None:
-        if self.sizes.items < self.sizes.max_len:
-            return None
-        return f"items={self.sizes.items} marks do not fit before the last of {self.sizes.max_len} tokens; " + (
-            f"at most {self.sizes.max_len - 1} do"
-        )
+        items, tokens = self.sizes.items, self.sizes.max_len
+        fault = f"items={items} marks do not fit before the last of {tokens} tokens; at most {tokens - 1} do"
+        return fault if items >= tokens else None
 
     def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
         slots = self.sizes.max_len - 1
@@ -76,7 +74,7 @@ class Recall(SymbolProbe):
         if 4 * sizes.pairs > sizes.max_len:
             return (
                 f"pairs={sizes.pairs} need {4 * sizes.pairs} tokens, and max_len={sizes.max_len}; at most a quarter "
-                + (f"of the tokens may be pairs, as pairs={max(1, sizes.max_len // 4)}")
+                f"of the tokens may be pairs, as pairs={max(1, sizes.max_len // 4)}"
             )
         if sizes.pairs > sizes.vocabulary:
             return f"pairs={sizes.pairs} need as many different keys, and vocabulary={sizes.vocabulary}"
@@ -120,11 +118,9 @@ class Back(SymbolProbe):
         return commonest_share(self.sizes.max_len - 1, self.sizes.vocabulary)
 
     def fault(self) -> str | None:
-        if self.sizes.distance < self.sizes.max_len:
-            return None
-        return f"distance={self.sizes.distance} reaches no token of {self.sizes.max_len}; " + (
-            f"set a max_len above {self.sizes.distance}"
-        )
+        distance, tokens = self.sizes.distance, self.sizes.max_len
+        fault = f"distance={distance} reaches no token of {tokens}; set a max_len above {distance}"
+        return fault if distance >= tokens else None
 
     def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
         inputs = rng.integers(0, self.sizes.vocabulary, (count, self.sizes.max_len))
@@ -171,11 +167,9 @@ class Select(SymbolProbe):
         return commonest_share(self.sizes.items, self.sizes.vocabulary)
 
     def fault(self) -> str | None:
-        if 2 * self.sizes.items <= self.sizes.max_len:
-            return None
-        return f"items={self.sizes.items} and as many questions need {2 * self.sizes.items} tokens, and " + (
-            f"max_len={self.sizes.max_len}"
-        )
+        items, tokens = self.sizes.items, self.sizes.max_len
+        fault = f"items={items} and as many questions need {2 * items} tokens, and max_len={tokens}"
+        return fault if 2 * items > tokens else None
 
     def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
         symbols, items, slots = self.sizes.vocabulary, self.sizes.items, self.sizes.max_len - self.sizes.items
@@ -238,11 +232,7 @@ def elements(size: int) -> list[tuple[int, ...]]:
     """The permutations in a group of this size, in lexicographic order."""
     letters, even = GROUPS[size]
     found = list(permutations(range(letters)))
-    return [p for p in found if not even or _count_inversions(p) % 2 == 0]
-
-
-def _count_inversions(permutation: tuple[int, ...]) -> int:
-    return sum(a > b for i, a in enumerate(permutation) for b in permutation[i + 1 :])
+    return [p for p in found if not even or sum(a > b for a, b in combinations(p, 2)) % 2 == 0]
 
 
 @lru_cache
