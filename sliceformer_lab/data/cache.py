@@ -14,7 +14,7 @@ from typing import Any
 
 from sliceformer_lab.data.download import lock_preparation
 from sliceformer_lab.errors import DataError
-from sliceformer_lab.runs.files import digest_of, write_json
+from sliceformer_lab.runs.files import digest_of, digest_of_json, write_json
 
 CACHE_VERSION = 2  # of the layout of the files; folders of another version are made again
 MANIFEST = "manifest.json"
@@ -36,7 +36,7 @@ def cached_folder(
     changed, is made again. Raises DataError if `parent` is not writable, or if the key changes during the build.
     """
     known = _with_digests(key, parent)
-    folder = parent / f"{name}-{_key_digest(known)}"
+    folder = parent / f"{name}-{digest_of_json(known)[:12]}"
     if is_complete(folder, known):
         return folder
 
@@ -153,7 +153,3 @@ def _make_cache(folder: Path, key: Mapping[str, Any], build: Callable[[Path], No
     write_json(unfinished / MANIFEST, {"key": dict(key), "files": files, "seconds": seconds})
     unfinished.replace(folder)
     log.info(f"prepared {folder} in {seconds:.0f} s")
-
-
-def _key_digest(key: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]

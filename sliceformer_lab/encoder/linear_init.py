@@ -23,7 +23,7 @@ def initialise_block(block: EncoderBlock, options: EncoderOptions) -> None:
         return
     for linear in _linear_layers(block):
         if options.linear_init == "graphormer":
-            _start_small(linear, options.depth)
+            start_small(linear, 0.02 / options.depth**0.5)
             continue
         nn.init.xavier_uniform_(linear.weight)
         if linear.bias is not None:
@@ -40,7 +40,7 @@ def initialise_head(head: nn.Module, options: EncoderOptions) -> None:
         return
     for linear in (module for module in head.modules() if isinstance(module, nn.Linear)):
         if options.linear_init == "graphormer":
-            _start_small(linear, options.depth)
+            start_small(linear, 0.02 / options.depth**0.5)
             continue
         std = linear.in_features**-0.5 / _CUT_STD
         nn.init.trunc_normal_(linear.weight, std=std, a=-2 * std, b=2 * std)
@@ -59,7 +59,8 @@ def _linear_layers(block: EncoderBlock) -> Iterator[nn.Linear]:
     yield from (part for part in block.modules() if isinstance(part, nn.Linear) and part not in inside)
 
 
-def _start_small(linear: nn.Linear, depth: int) -> None:
-    nn.init.normal_(linear.weight, std=0.02 / depth**0.5)
+def start_small(linear: nn.Linear, std: float) -> None:
+    """Draws the weights from N(0, std^2) and sets the biases to 0."""
+    nn.init.normal_(linear.weight, std=std)
     if linear.bias is not None:
         nn.init.zeros_(linear.bias)

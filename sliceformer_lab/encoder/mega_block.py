@@ -15,6 +15,7 @@ from sliceformer_lab.encoder.block import Block
 from sliceformer_lab.encoder.ema import DampedEMA
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
 from sliceformer_lab.encoder.layers import Mlp
+from sliceformer_lab.encoder.linear_init import start_small
 from sliceformer_lab.encoder.norm import NormKind, normalise
 
 
@@ -71,8 +72,9 @@ class MegaBlock(Block):
             self.mlp = Mlp(dim, encoder.mlp_dim, act_layer=nn.SiLU, drop=(hidden_dropout, encoder.dropout))
         else:
             self.norm2, self.mlp = nn.Identity(), nn.Identity()
-        for part in (self.value, self.gates, self.out, self.mlp):
-            part.apply(_start_small)
+        own = nn.ModuleList([self.value, self.gates, self.out, self.mlp])
+        for linear in (module for module in own.modules() if isinstance(module, nn.Linear)):
+            start_small(linear, 0.02)
 
     def forward(self, x: Tensor, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
@@ -95,10 +97,3 @@ class MegaBlock(Block):
             q, k = (z[..., None, :] * self.qk_scale + self.qk_shift).unbind(-2)
             q, k = self.attention.rotated(q), self.attention.rotated(k)
         return self.attention.project_out(v, self.attention.mix(v, q, k, given))
-
-
-def _start_small(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear):
-        nn.init.normal_(module.weight, std=0.02)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)

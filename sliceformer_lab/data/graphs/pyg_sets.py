@@ -65,9 +65,6 @@ class PygData(PygFiles, LibraryData):
     def target_names(self) -> tuple[str, ...]:
         return tuple(self._recorded["target_names"])
 
-    def class_names(self) -> tuple[str, ...]:
-        return tuple(map(str, range(self._recorded["num_classes"])))
-
     def is_official(self) -> tuple[None, str]:
         return None, "torch-geometric does not say whether these are the published files; sha256 is of the graphs"
 
@@ -116,8 +113,8 @@ class PygData(PygFiles, LibraryData):
         graphs = [(stage, number, graph) for stage, part in self.parts for number, graph in enumerate(part)]
         self._check(graphs)
         targets = self._targets([graph.y for *_, graph in graphs])
-        nodes = Encoded.of([_nodes_of(graph) for *_, graph in graphs])
-        edges = Encoded.of([_edges_of(graph) for *_, graph in graphs])
+        nodes = Encoded.of([_features_of(graph.x, graph.num_nodes) for *_, graph in graphs])
+        edges = Encoded.of([_features_of(graph.edge_attr, graph.edge_index.shape[1]) for *_, graph in graphs])
         self._sizes |= {"node_values": list(nodes.values), "edge_values": list(edges.values)}
         self._sizes["numbered"] = [nodes.digest, edges.digest]
         first_node = np.cumsum([0, *(graph.num_nodes for *_, graph in graphs)])
@@ -208,11 +205,6 @@ class PygData(PygFiles, LibraryData):
         return values.astype(np.float32)
 
 
-def _nodes_of(graph: Any) -> np.ndarray:
-    """The features (n, F) of the nodes; nodes without any have one that is 0, and the model reads their degrees."""
-    return np.zeros((graph.num_nodes, 1)) if graph.x is None else graph.x.reshape(graph.num_nodes, -1).numpy()
-
-
-def _edges_of(graph: Any) -> np.ndarray:
-    count = graph.edge_index.shape[1]
-    return np.zeros((count, 1)) if graph.edge_attr is None else graph.edge_attr.reshape(count, -1).numpy()
+def _features_of(features: torch.Tensor | None, count: int) -> np.ndarray:
+    """The features (count, F) of nodes or edges; those without any have one that is 0."""
+    return np.zeros((count, 1)) if features is None else features.reshape(count, -1).numpy()

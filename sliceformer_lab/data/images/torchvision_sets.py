@@ -127,7 +127,10 @@ class TorchvisionData(OwnImages, LibraryData):
                 "pictures with one class each can be used"
             )
         files = [f"picture {number}" for number in range(len(pictures))]
-        return LibraryImages(self.path, files, _targets_of(pictures), pictures=pictures)
+        targets = _own_targets(pictures)
+        if targets is None:
+            targets = np.array([int(pictures[position][1]) for position in range(len(pictures))])
+        return LibraryImages(self.path, files, torch.from_numpy(targets), pictures=pictures)
 
     def class_names(self) -> tuple[str, ...]:
         pictures = self._sets["train"]
@@ -140,14 +143,6 @@ class TorchvisionData(OwnImages, LibraryData):
 
 class _UnknownSplitError(Exception):
     """A class of torchvision has no split of this name."""
-
-
-def _targets_of(pictures: PictureSet) -> torch.Tensor:
-    """The classes (n,) of a set."""
-    own = _own_targets(pictures)
-    if own is None:
-        own = np.array([int(pictures[position][1]) for position in range(len(pictures))])
-    return torch.as_tensor(own)
 
 
 def _own_targets(pictures: PictureSet) -> np.ndarray | None:

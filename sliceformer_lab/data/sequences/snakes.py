@@ -202,7 +202,9 @@ class Snakes:
 
     def _distractor(self, board: PixelBoard, step: int, occupied: int, random: Random) -> tuple[list[Link], int] | None:
         """A snake with a first step at a random free place, and the pixels that are then occupied; None if stuck."""
-        link = self._free_link(board, step, occupied, random)
+        size = self.options.size
+        starts = (Link(divmod(int(random.random() * size * size), size), step) for _ in range(size * size))
+        link = next((start for start in starts if board.is_free(start, occupied)), None)
         snake = []
         while link is not None:
             snake.append(link)
@@ -210,14 +212,6 @@ class Snakes:
                 return snake, occupied | board.zone_of(link)
             link = board.next_link(snake[-1], occupied, random)
             occupied |= board.zone_of(snake[-1])
-        return None
-
-    def _free_link(self, board: PixelBoard, step: int, occupied: int, random: Random) -> Link | None:
-        size = self.options.size
-        for _ in range(size * size):
-            link = Link(divmod(int(random.random() * size * size), size), step)
-            if board.is_free(link, occupied):
-                return link
         return None
 
     def _pixels(self, board: PixelBoard, mark: Mark) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,8 @@ def pretrain(
     if found is None:
         return None
     found = replace(found, keep_attention=options.keep == "all")
-    log.info(f"the encoder starts from {found.folder}: {_format_scores(found.metrics)}")
+    scores = ", ".join(f"masked {name} {value:.4f}" for name, value in found.metrics.items())
+    log.info(f"the encoder starts from {found.folder}: {scores}")
     if summary is not None:
         shown = ("monitor", "metrics", "steps", "seconds", "seed", "options")
         summary.update(pretrain={name: found.facts.get(name) for name in shown})
@@ -163,7 +164,3 @@ def _choose_lengths(plan: RunPlan, options: PretrainOptions) -> dict[str, Any]:
     if optim.milestones:
         changed["milestones"] = [round(times * epoch) for epoch in optim.milestones]
     return changed
-
-
-def _format_scores(metrics: Mapping[str, float]) -> str:
-    return ", ".join(f"masked {name} {value:.4f}" for name, value in metrics.items())
