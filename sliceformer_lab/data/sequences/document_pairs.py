@@ -82,7 +82,6 @@ class LRARetrieval(SequenceData):
 
     @property
     def spec(self) -> DataSpec:
-        """Its name contains the length."""
         return DataSpec(
             name=f"{self.title}_{self.max_len}",
             num_classes=2,

@@ -86,7 +86,6 @@ class Pretrained:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Its validation metrics."""
         return dict(self.facts.get("metrics", {}))
 
     def load_into(self, task: TaskModule) -> None:
