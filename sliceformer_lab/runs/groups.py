@@ -16,7 +16,7 @@ from sliceformer_lab.errors import ConfigError, LabError
 from sliceformer_lab.runs.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit, moment
 from sliceformer_lab.runs.papers import FULL_SCALE, TRIAL_OPTIONS
 from sliceformer_lab.runs.plain_text import format_range
-from sliceformer_lab.runs.score_options import COMPUTING_OPTIONS, LIMITS, LOADING_OPTIONS, describe_limits, flat_options
+from sliceformer_lab.runs.score_options import COMPUTING_OPTIONS, LIMITS, LOADING_OPTIONS, describe_limits, tidy_options
 from sliceformer_lab.runs.sources import Sources, digests_of
 
 # options in which the runs of one row may differ
@@ -222,7 +222,7 @@ def _groups_of_rows(runs: Iterable[RunRecord], by: Sequence[str]) -> list[list[R
 
 def _result_options(run: RunRecord) -> Options:
     """The options that can change a result; pretrained weights and tokenizers are their content, wherever they lie."""
-    options = {name: value for name, value in run.options.items() if name not in PER_RUN_OPTIONS}
+    options = {name: value for name, value in tidy_options(run.options).items() if name not in PER_RUN_OPTIONS}
     digests = {name: run.summary.sources.get(str(run.options.get(name))) for name in READ_FOLDERS}
     for name, digest in digests.items():
         if digest and digest[:8] not in options.values():  # a folder of weights often has their tokenizer
@@ -279,7 +279,7 @@ def _default_options(run: RunRecord) -> dict[str, Any]:
     if not all(name in option_names(group) for group, name in named.items()):
         return {}
     try:
-        return dict(flat_options(preset_job(*(f"{group}={name}" for group, name in named.items()))))
+        return tidy_options(preset_job(*(f"{group}={name}" for group, name in named.items())))
     except (HydraException, OmegaConfBaseException, LabError):
         return {}
 

@@ -62,3 +62,12 @@ def flat_options(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
             yield from flat_options(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def tidy_options(node: Mapping[str, Any]) -> dict[str, Any]:
+    """The `flat_options`, whole numbers as integers: 0.0 and 0 are one value."""
+    return {path: int(value) if _is_whole(value) else value for path, value in flat_options(node)}
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, float) and value.is_integer() and abs(value) < 2**53
