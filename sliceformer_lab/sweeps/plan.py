@@ -173,9 +173,18 @@ def _combine_words(
     check_sweep_size([*of_study, *given], math.prod(map(len, factors)))
     factors += [[[word] for word in alternatives(override)] for override in [*of_study, *given]]
     jobs = [tuple(word for words in job for word in words) for job in itertools.product(*factors)]
-    if repeated := [job for job, number in Counter(jobs).items() if number > 1]:
-        raise ConfigError(f"two jobs have the same words: {' '.join(repeated[0])}; leave one out")
+    first: dict[object, tuple[str, ...]] = {}  # job by what its words mean
+    for job in jobs:
+        if (other := first.setdefault(tuple(map(_meaning, job)), job)) is not job:
+            same = dict.fromkeys((" ".join(other), " ".join(job)))
+            raise ConfigError(f"two jobs are the same: {' and '.join(same)}; leave one out")
     return jobs
+
+
+def _meaning(word: str) -> tuple[str, object]:
+    """The key and the value of a word; 0 and 0.0 are one value, but a limit of 1 is a batch, and 1.0 all batches."""
+    key, _, value = word.partition("=")
+    return key, float(value) if is_number(value) and not key.startswith("trainer.limit_") else value
 
 
 def _parse_zip(content: str) -> list[list[str]]:

@@ -62,7 +62,7 @@ WITHOUT_TORCH = {
     "seed=range(0,9,0) -m": "seed=range(0,9,0): has no values",
     "'zip(seed=[range(0,1e9)],optim.lr=[1,2])'": "seed=range(0,1e9): more than 10,000 jobs",
     "report . -m figures=true,false metric=range(0,1e9)": "-m: only training runs can be swept",
-    "seed=0,0 -m": "two jobs have the same words: seed=0",
+    "optim.weight_decay=0,0.0 -m": "two jobs are the same: optim.weight_decay=0 and optim.weight_decay=0.0; leave",
     "seed=0 seed=1": "seed: given twice, as seed=0 and seed=1",
     "tune data.limit_train=9 data.limit_train=8": "data.limit_train: given twice",
     "recipe=samsa/_sequences": "recipe=samsa/_sequences: there is no such option",
