@@ -84,8 +84,8 @@ class TimedTraining:
 def measured_cost(config: Mapping[str, Any], limit: float) -> tuple[float, int]:
     """Seconds of training and pretraining, without validation, and bytes of checkpoints.
 
-    Measured on a few steps of the training, for about `limit` seconds. Raises LabError for a configuration that cannot
-    run.
+    Measured on a few steps of the training, for about `limit` seconds; a dry run makes no others and saves nothing.
+    Raises LabError for a configuration that cannot run.
     """
     training = TimedTraining(config, device_of(config))
     times = [time.perf_counter()]
@@ -96,6 +96,8 @@ def measured_cost(config: Mapping[str, Any], limit: float) -> tuple[float, int]:
         times.append(time.perf_counter())
     counted = times[WARMUP:] if len(times) > WARMUP + 1 else times
     each = (counted[-1] - counted[0]) / (len(counted) - 1)
+    if dry := training.plan.trainer.fast_dev_run:
+        return each * dry, 0
     parameters = sum(parameter.numel() for parameter in training.task.parameters())
     steps = training.num_steps + num_pretraining_steps(training.plan, training.steps_per_epoch)
     return each * steps, parameters * FLOATS * BYTES

@@ -68,3 +68,5 @@ def test_a_few_steps_say_how_long_all_steps_take() -> None:
     seconds, size = measure_job(words)
     again, _ = measure_job([*words, "optim.epochs=500"])
     assert 5 < again / seconds < 20 and size > 1e5
+    dry, nothing = measure_job([*words, "debug=fast"])
+    assert dry < seconds / 20 and nothing == 0, "one step, and no checkpoint"
