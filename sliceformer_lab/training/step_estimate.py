@@ -32,8 +32,8 @@ def check_step_memory(task: TaskModule, data: DataModule, accelerator: str) -> N
     if accelerator != "cpu" and torch.accelerator.is_available():
         return
     data.setup()
-    split, count, memory = data.splits["train"], data.train_batch_size, physical_memory()
-    lengths = split.lengths()
+    split, memory = data.splits["train"], physical_memory()
+    count, lengths = min(data.train_batch_size, len(split)), split.lengths()
     row = 0 if lengths is None else int(lengths.argmax())
     tokens = task.num_tokens() if lengths is None else int(lengths[row])
     try:
