@@ -129,7 +129,7 @@ def _read_input(file: Path, place: str, read: ReadFile) -> NewInput:
     try:
         return NewInput(place, read(file))
     except DataError as error:
-        return NewInput(place, error)
+        return NewInput(place, DataError(str(error).replace(f"{file} ", "it ", 1)))  # `place` names the file
 
 
 def _read_lines(path: Path, names: bool) -> Iterator[NewInput]:
