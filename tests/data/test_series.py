@@ -215,9 +215,10 @@ def test_arrays_with_more_channels_than_steps_are_remarked(tmp_path: Path) -> No
 
 
 def test_arrays_in_class_folders_and_in_splits(tmp_path: Path) -> None:
-    data = folder_of_arrays(tmp_path)
+    data = folder_of_arrays(tmp_path, stretch=0.3)
     assert data.class_names() == ("fast", "slow") and data.spec.ragged and data.spec.channels == 6
     assert "fast/07.npy" in set().union(*(places(data, stage) for stage in ("train", "val", "test")))
+    assert [split_of(data, stage).stretch for stage in ("train", "val", "test")] == [0.3, 0, 0], "none that is scored"
     for stage in ("train", "test"):
         series_files.arrays(tmp_path / "split" / stage)
     own = folder(tmp_path / "split")
