@@ -19,14 +19,16 @@ from sliceformer_lab.commands.compare import steps
 from sliceformer_lab.commands.compare.compare_options import CompareOptions
 from sliceformer_lab.commands.map import map_runs
 from sliceformer_lab.commands.map.map_options import MapOptions
+from sliceformer_lab.commands.wandb.logged_runs import logged_runs
+from sliceformer_lab.commands.wandb.wandb_options import WandbOptions
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.training.results.wandb_runs import ID_FILE
 
 
 def audit(folder: Path) -> None:
-    """Audits csp against no mixing, with runs that only write their results."""
+    """Audits csp against no mixing and softmax attention, with runs that only write their results."""
     words = ("logger=wandb", f"paths.data={folder / 'data'}")
-    options = CompareOptions(folder=str(folder), subject="csp", against=("identity",), seeds=6, words=words)
+    options = CompareOptions(folder=str(folder), subject="csp", against=("identity", "mha"), seeds=6, words=words)
     steps.run_comparison("audit", options, WrittenRuns(scores))
 
 
@@ -88,6 +90,9 @@ def test_a_report_of_an_audit_a_search_and_a_map_is_their_page_with_panels_of_th
         (run.parent / ID_FILE).write_text(run.parent.name)
         logged = {**OmegaConf.load(run.parent / "config.yaml"), "logger": load_option("logger", "wandb")}
         OmegaConf.save(OmegaConf.create(logged), run.parent / "config.yaml")
+    found = logged_runs(WandbOptions(folder=str(folder)))
+    assert found.metric == "test/accuracy", "that of the reporting runs, not of the trials"
+    assert (found.baseline or "").startswith("report-mha-") == (write is audit_twice)
     with wandb_server() as asked:
         assert main(["wandb", "report", str(folder), f"paths.outputs={tmp_path}"]) == 0
     (sent,) = asked.views

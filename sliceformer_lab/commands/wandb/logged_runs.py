@@ -50,25 +50,26 @@ def logged_runs(options: WandbOptions) -> LoggedRuns:
     if not is_wandb(node):
         raise LabError(f"{folder} holds no run that was logged on W&B; start its runs with logger=wandb")
     made = tables(found, (), options.metric)
+    metric = max((table.metric for table in made), key=lambda name: name.startswith("test/"))  # trials have none
     looks = assign_looks(made)
     rows = [row for table in made for row in table.rows]
     return LoggedRuns(
         entity=options.entity or node["entity"],
         project=options.project or node["project"],
         name=options.name or folder.name,
-        metric=made[0].metric,
+        metric=metric,
         group=node["group"] or folder.name,
         colours={row.attention: looks[name_in_figures(row)].colour for row in reversed(rows)},
-        baseline=_find_baseline(runs),
+        baseline=_find_baseline(runs, metric),
         varied=tuple(_in_configuration(name) for name in varied_options(folder) or varied_options(folder / RUNS)),
     )
 
 
-def _find_baseline(runs: list[RunRecord]) -> str | None:
-    """The id of the first finished run with softmax attention."""
-    softmax = [run for run in runs if run.attention == BASELINE and run.status == "ok"]
-    ids = [(run.folder / ID_FILE).read_text(encoding="utf-8") for run in sorted(softmax, key=lambda run: str(run.unit))]
-    return ids[0] if ids else None
+def _find_baseline(runs: list[RunRecord], metric: str) -> str | None:
+    """The id of the run with softmax attention, the metric and the lowest seed."""
+    softmax = [run for run in runs if run.attention == BASELINE and run.metric(metric) is not None]
+    first = min(softmax, key=lambda run: run.summary.seed or 0, default=None)
+    return None if first is None else (first.folder / ID_FILE).read_text(encoding="utf-8")
 
 
 def _in_configuration(option: str) -> str:
