@@ -17,6 +17,8 @@ from support.runs import SMALL, last_of_each, small_config, stopped_at
 from support.wandb_server import KEY, StoredRun, WandbServer, upload, wandb_server
 
 from sliceformer_lab.__main__ import main
+from sliceformer_lab.errors import ConfigError
+from sliceformer_lab.runs.sweep import SWEEP_FILE
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.results import wandb_runs
 from sliceformer_lab.training.results.metrics_file import MetricsFile
@@ -128,6 +130,17 @@ def test_a_run_that_the_caller_has_open_stays_the_callers(server: WandbServer, t
     (ours,) = [run for run in server.runs.values() if run.id != mine.id]
     assert steps_of(ours) == list(range(ROWS)) and ours.summary["status"] == "ok"
     assert [row["mine"] for row in server.runs[mine.id].history] == [1] and "status" not in server.runs[mine.id].summary
+
+
+def test_a_job_of_a_sweep_is_refused_in_a_trial_of_an_agent_which_is_one_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("WANDB_SWEEP_ID", "sweep1")
+    monkeypatch.setenv("WANDB_RUN_ID", "trial1")
+    (tmp_path / SWEEP_FILE).touch()
+    (tmp_path / "job").mkdir()
+    with pytest.raises(ConfigError, match="a trial of a W&B agent is one run, and this is a job of a sweep; give"):
+        start(tmp_path / "job")
 
 
 def test_nothing_is_sent_if_the_environment_forbids_it(

@@ -19,9 +19,11 @@ from urllib.request import urlopen
 
 from pytorch_lightning.loggers import WandbLogger
 
+from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.folder import read_metrics
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.results.observers import Observer, warn_of
+from sliceformer_lab.training.results.wandb_names import is_sweep_folder
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +121,7 @@ def open_run(
 
     `offline` None: as `must_be_offline` says. `group` is used if the logger has none.
     A server that refuses the run or does not answer is a warning, and the run is offline. A run that is waiting
-    offline stays so, and what this start logs takes the place of what waits.
+    offline stays so, and what this start logs takes the place of what waits. Raises ConfigError as `_run_id`.
     """
     import wandb
 
@@ -128,7 +130,7 @@ def open_run(
             project=logger["project"],
             entity=logger["entity"],
             mode=mode,
-            id=_run_id(folder),
+            id=run_id,
             resume="allow" if mode == "online" else None,
             reinit=None if wandb.run is None else "create_new",  # by default W&B would return the caller's run
             dir=str(folder),
@@ -147,7 +149,7 @@ def open_run(
             ),
         )
 
-    waiting = offline_runs(folder)
+    run_id, waiting = _run_id(folder), offline_runs(folder)
     offline = logger["offline"]
     if not waiting and not (must_be_offline() if offline is None else offline):
         try:
@@ -228,10 +230,18 @@ def _is_uploaded(folder: Path) -> bool:
 
 
 def _run_id(folder: Path) -> str:
-    """The id of a folder's run, written at its first start; an agent of a W&B sweep chooses it itself."""
+    """The id of a folder's run, written at its first start; an agent of a W&B sweep chooses it itself.
+
+    Raises ConfigError for a job of our own sweep in a trial of an agent: W&B gives all its jobs one id.
+    """
     file = folder / ID_FILE
     if not file.is_file():
         of_agent = os.environ.get("WANDB_RUN_ID") if "WANDB_SWEEP_ID" in os.environ else None
+        if of_agent and is_sweep_folder(folder.parent):
+            raise ConfigError(
+                "logger=wandb: a trial of a W&B agent is one run, and this is a job of a sweep; give each option one "
+                "value, or leave out logger=wandb"
+            )
         file.write_text(of_agent or token_hex(8), encoding="utf-8")
     return file.read_text(encoding="utf-8").strip()
 
