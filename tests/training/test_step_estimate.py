@@ -15,9 +15,8 @@ from sliceformer_lab.training import step_estimate
 
 def test_a_step_that_does_not_fit_is_refused_with_what_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_estimate, "physical_memory", lambda: 5_000_000)
-    config = small_config("attention=mha", "data.batch_size=512", "reference=null")
     with pytest.raises(MachineError, match=r"step of 128 .*; try data.batch_size=\d+ optim.accumulate=\d+"):
-        run(config, tmp_path / "run")
+        run(small_config("attention=mha", "data.batch_size=512"), tmp_path / "run")
 
 
 def test_estimating_a_step_changes_neither_the_model_nor_the_random_numbers() -> None:
