@@ -13,6 +13,7 @@ from support import series_files
 
 from sliceformer_lab.data.series.base import SeriesData, SeriesSplit
 from sliceformer_lab.data.series.series_csv import SeriesTable
+from sliceformer_lab.data.series.times import commonest_step, in_time
 from sliceformer_lab.data.spec import LoadPlan
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError
@@ -148,6 +149,13 @@ def test_a_run_scored_on_another_table_reads_its_times_by_the_step_of_training(t
     assert values(alone)["b.csv, line 2 (r)"] == [0, 2, 4, 6, 8, 10]
     found = values(scored)["b.csv, line 2 (r)"]
     assert found[::2] == [0, 2, 4, 6, 8, 10] and np.isnan(found[1::2]).all()
+
+
+@pytest.mark.parametrize(("start", "rate"), [(1.7e9, 1e3), (0, 1e12)], ids=["Unix time", "picoseconds"])
+def test_gaps_are_found_in_every_unit_and_beside_the_rounding_of_a_clock(start: float, rate: float) -> None:
+    times = [start + i / rate for i in range(5000) if i not in (100, 101)]
+    found = in_time("a.csv", times, [np.zeros(1)] * len(times), commonest_step([times]) or 0.0)
+    assert np.flatnonzero(np.isnan(found)).tolist() == [100, 101]
 
 
 def test_dates_without_a_zone_do_not_depend_on_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

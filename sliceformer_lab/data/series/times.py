@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -45,9 +46,15 @@ def is_day(field: Any) -> bool:
 
 
 def commonest_step(series: Iterable[Sequence[float]]) -> float | None:
-    """The commonest time from one row of a series to the next; None if no series has two."""
-    steps = Counter(round(step, 9) for times in series for step in np.diff(np.sort(times)).tolist() if step > 0)
-    return steps.most_common(1)[0][0] if steps else None
+    """The commonest time from one row of a series to the next; None if no series has two.
+
+    It is the mean of all that are nearly so long: those of a clock in seconds differ in their last digits.
+    """
+    steps = [step for times in series for step in np.diff(np.sort(times)).tolist() if step > 0]
+    if not steps:
+        return None
+    commonest = Counter(float(f"{step:.9g}") for step in steps).most_common(1)[0][0]
+    return fmean(step for step in steps if abs(step - commonest) <= TOLERANCE * commonest)
 
 
 def in_time(place: str, times: Sequence[float], values: Sequence[np.ndarray], step: float) -> np.ndarray:
