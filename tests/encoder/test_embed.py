@@ -26,13 +26,6 @@ def test_token_dropout_takes_whole_tokens_in_training_and_never_the_cls_token() 
     torch.testing.assert_close(training[:, 1:][~dropped[:, 1:]], whole[:, 1:][~dropped[:, 1:]] / 0.75)
 
 
-def test_embedding_without_dropout_draws_no_random_numbers() -> None:
-    embedding = TokenEmbedding(50, 0, 8).train()
-    state = torch.get_rng_state()
-    embedding(torch.ones(2, 3, dtype=torch.long))
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 @pytest.mark.parametrize(
     ("words", "std"),
     {
