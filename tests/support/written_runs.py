@@ -52,7 +52,8 @@ class WrittenRuns(Launcher):
                 (queue.sweep.place(job) / CONFIG).touch()
                 continue
             metrics = {f"val/{self._metric}": value}
-            if words.get("score_test") != "false":
+            is_scored = words.get("score_test") != "false"
+            if is_scored:
                 metrics[f"test/{self._metric}"] = value - 0.01
             best = {"epoch": 0, "step": 1, "metric": f"val/{self._metric}", "value": value}
             place = queue.sweep.place(job)
@@ -61,5 +62,6 @@ class WrittenRuns(Launcher):
             digests = DIGESTS if split is None else {stage: f"{stage} {split}" for stage in DIGESTS}
             facts = {"metrics": metrics, "best": best, "digests": digests, "split_seed": split and int(split)}
             cost = {"command": [*job.words], "wall_seconds": SECONDS}
+            facts |= {"protocol": {"score_test": is_scored}}
             write_run(place, words["attention"], int(words["seed"]), value, **facts, **cost)
         return True

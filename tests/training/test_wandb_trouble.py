@@ -129,7 +129,6 @@ def test_a_job_of_a_sweep_is_refused_in_a_trial_of_an_agent_which_is_one_run(
     monkeypatch.setenv("WANDB_SWEEP_ID", "sweep1")
     monkeypatch.setenv("WANDB_RUN_ID", "trial1")
     (tmp_path / SWEEP_FILE).touch()
-    (tmp_path / "job").mkdir()
     with pytest.raises(ConfigError, match="a trial of a W&B agent is one run, and this is a job of a sweep; give"):
         start(tmp_path / "job")
 
