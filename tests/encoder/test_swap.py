@@ -315,6 +315,11 @@ def test_hooks_of_queries_that_a_swap_removes_are_refused_and_those_that_stay_ar
     assert calls == ["value"]
 
 
+def test_a_causal_model_is_refused() -> None:
+    with pytest.raises(ValueError, match="is causal; swap takes encoders"):
+        swap(text_model("Bert", is_decoder=True), "csp")
+
+
 def test_a_model_whose_other_layers_would_attend_in_another_way_is_refused() -> None:
     transformers = pytest.importorskip("transformers")
     model = transformers.SplinterModel(transformers.SplinterConfig(**SMALL, vocab_size=50, max_position_embeddings=16))

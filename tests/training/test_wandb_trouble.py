@@ -98,6 +98,15 @@ def test_a_server_with_an_error_at_the_start_makes_the_run_offline_and_later_sta
     assert steps_of(one) == list(range(ROWS + 1))
 
 
+def test_a_wrong_key_makes_the_run_offline(
+    server: WandbServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.fails = lambda place: 401 if place == "UpsertBucket" else None
+    assert start(tmp_path).settings._offline
+    wandb_runs.close_wandb(tmp_path, "ok", "")
+    assert caplog.text.count("the run goes on without it") == 1 and "refused with 401" in caplog.text
+
+
 def test_a_name_or_tag_that_a_server_would_refuse_keeps_its_ends(server: WandbServer, tmp_path: Path) -> None:
     logger = {"project": "p", "entity": None, "offline": None, "group": None}
     given: dict[str, Any] = {"notes": "", "job_type": "train", "group": "g", "config": {"logger": {"alerts": False}}}
