@@ -50,6 +50,7 @@ class Checkpoints(Checkpoint):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        """Saves the place within the epoch if that is due."""
         if not _can_resume_after(trainer, batch_idx):
             return
         due = time.monotonic() - self._saved >= 60 * self._every_minutes

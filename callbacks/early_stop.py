@@ -33,6 +33,7 @@ class EarlyStop(Callback):
         trainer.should_stop = trainer.should_stop or self._has_stopped
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Compares the epoch with the best one."""
         if self._monitor is None or self._monitor not in trainer.callback_metrics:
             return
         score = self._score(float(trainer.callback_metrics[self._monitor]))

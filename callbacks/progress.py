@@ -31,10 +31,12 @@ class EpochLines(Callback):
         self._next_line = 0.0  # when to print within an epoch
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Notes where this start of the run begins."""
         super().on_train_start(trainer, pl_module)
         self._first_step, self._started, self._second_started = trainer.global_step, 0.0, 0.0
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Starts the clock at the first batch."""
         super().on_train_batch_start(trainer, pl_module, batch, batch_idx)
         if not self._started:
             self._started = time.perf_counter()
@@ -61,6 +63,7 @@ class EpochLines(Callback):
         PlainConsole().print(line)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Prints the epoch's metrics and the remaining time."""
         super().on_train_epoch_end(trainer, pl_module)
         if not trainer.is_global_zero:
             return

@@ -73,6 +73,7 @@ class Spectrum(Callback):
             self._measure(trainer, model, finished)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Measures every `every_n_epochs` epochs."""
         if (trainer.current_epoch + 1) % self.every_n_epochs == 0:
             self._observer.run(lambda: self._measure(trainer, pl_module, trainer.current_epoch))
 

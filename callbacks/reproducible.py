@@ -49,6 +49,7 @@ class EpochSeed(Callback):
             self._saved = None
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Adds the states of all processes."""
         checkpoint["generators"] = of_all_processes(_read_generators())
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:

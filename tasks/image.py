@@ -68,6 +68,7 @@ class ImageClassification(PatchTask, TargetTask):
             )
 
     def forward(self, batch: Batch) -> Tensor:
+        """Images (B, c, H, W) -> logits (B, classes), or numbers or logits (B, T)."""
         tokens = self.embedding(batch.inputs)  # (B, N, C)
         pooled = self.encoder.pooled(self.pool, tokens)
         return self.in_own_unit(self.head(self.norm(pooled)))

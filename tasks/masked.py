@@ -107,6 +107,7 @@ class MaskedModelling(Pretraining):
         return replace(self.task.with_units(batch, visible), target=target)
 
     def forward(self, batch: Batch) -> Tensor:
+        """A batch of `hide` -> logits or numbers (M, F) of its hidden units."""
         hidden = Hidden(is_masked(batch.target), self.vector)
         return self.head(self.task.encode_units(batch, hidden)[hidden.mask])
 

@@ -74,6 +74,7 @@ class MaskedBalls(Pretraining):
         return replace(batch, inputs=inputs, target=target)
 
     def forward(self, batch: Batch) -> Tensor:
+        """A batch of `hide` -> points (M, K, 3) of its hidden balls."""
         tokens = self.task.encode_points(batch.inputs, Hidden(is_masked(batch.target), self.vector))
         members = members_of(batch.target)
         found = members.any(dim=2)

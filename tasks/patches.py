@@ -71,6 +71,7 @@ class PatchTask(Maskable):
         return replace(batch, inputs=functional.fold(units.mT, size, self.patch_size, stride=self.patch_size))
 
     def encode_units(self, batch: Batch, hidden: Hidden) -> Tensor:
+        """The patches after the encoder (B, N, C)."""
         return self.encoder(self.embedding(batch.inputs, hidden))[:, self.num_tokens() - hidden.mask.shape[1] :]
 
 

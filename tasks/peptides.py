@@ -109,10 +109,12 @@ class PeptideLabels(PeptideTask):
     """
 
     def build_metrics(self) -> MetricCollection:
+        """The metrics of labels, and SAMSA's."""
         metrics = super().build_metrics()
         metrics.add_metrics({"average_precision_samsa": BatchPrecision()})
         return metrics
 
     @property
     def kind(self) -> TargetKind:
+        """Labels, ranked by average precision."""
         return Labels(monitor="average_precision")

@@ -39,6 +39,7 @@ class Pretraining(Task):
         self.task.initialise()
 
     def example(self) -> Batch:
+        """The task's example, in part hidden."""
         return self.hide(self.task.example(), None)
 
     @abstractmethod

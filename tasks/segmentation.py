@@ -70,6 +70,7 @@ class ImageSegmentation(PatchTask):
         return MetricCollection({"mean_iou": iou, "accuracy": accuracy}, compute_groups=False)
 
     def forward(self, batch: Batch) -> Tensor:
+        """Images (B, c, H, W) -> logits (B, classes, H, W)."""
         tokens = self.encoder(self.embedding(batch.inputs))
         if self.embedding.order is not None:
             tokens = tokens[:, self.embedding.order.argsort()]

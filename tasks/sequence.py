@@ -115,6 +115,7 @@ class SequenceClassification(Maskable, TargetTask):
                 return nn.Sequential(nn.Linear(dim, hidden), dropped, nn.Linear(hidden, classes, bias=False))
 
     def forward(self, batch: Batch) -> Tensor:
+        """Ids (B, N) or numbers (B, N, F) -> logits (B, classes), or numbers or logits (B, T)."""
         return self.in_own_unit(self.head(self.encoded(batch.inputs, batch.padding)))
 
     def encoded(self, inputs: Tensor, padding: Padding | None) -> Tensor:
@@ -153,5 +154,6 @@ class SequenceClassification(Maskable, TargetTask):
         return units
 
     def encode_units(self, batch: Batch, hidden: Hidden) -> Tensor:
+        """The tokens after the encoder (B, N, C)."""
         tokens = self.embed(batch.inputs, batch.padding, hidden)
         return self.encoder(tokens, self._padding_of_tokens(batch.padding))[:, self.embedding.num_prefix :]

@@ -55,6 +55,7 @@ class SeriesTask(SequenceClassification):
         )
 
     def embed(self, inputs: Tensor, padding: Padding | None, hidden: Hidden | None = None) -> Tensor:
+        """The tokens (B, N, C), with a CLS token in front if pooling reads one."""
         return self.embedding(inputs, padding, hidden)
 
     @property

@@ -98,6 +98,7 @@ class Classes:
         return [{"target": names.classes[target]} for target in targets.tolist()]
 
     def pictures(self, scored: ScoredSplit) -> Mapping[str, Callable[[Path], None]]:
+        """The confusion matrix, and the wrong answers that the model was surest of."""
         probabilities = torch.from_numpy(scored.outputs).double().softmax(dim=1).numpy()
         mistakes = partial(_draw_mistakes, scored, probabilities)
         return {"confusion.png": partial(_draw_confusion, scored), "mistakes.png": mistakes}
@@ -108,6 +109,7 @@ class Classes:
         return "commonest class", (counts / counts.sum()).clamp_min(1e-9).log()
 
     def simple_models(self, contents: str | None, num_train: int) -> list[SimpleModel]:
+        """A classifier on each kind of features that suits the contents."""
         return [ClassModel(each, self.count) for each in classifiers_of(contents, num_train)]
 
 
@@ -162,6 +164,7 @@ class Numbers:
         return "training median", targets.nanmedian(dim=0).values
 
     def pictures(self, scored: ScoredSplit) -> Mapping[str, Callable[[Path], None]]:
+        """Predicted over true numbers, and the largest errors."""
         from sliceformer_lab.measures.result_plots import plot_predicted
 
         return {
@@ -170,6 +173,7 @@ class Numbers:
         }
 
     def simple_models(self, contents: str | None, num_train: int) -> list[SimpleModel]:
+        """A model for each number, on each kind of features that suits the contents."""
         return [TargetModel(each, has_labels=False) for each in regressors_of(contents)]
 
 
@@ -229,6 +233,7 @@ class Labels:
         return {"roc.png": partial(_draw_plot, plot_roc, scored)}
 
     def simple_models(self, contents: str | None, num_train: int) -> list[SimpleModel]:
+        """A model for each label, on each kind of features that suits the contents."""
         return [TargetModel(each, has_labels=True) for each in classifiers_of(contents, num_train)]
 
 

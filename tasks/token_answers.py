@@ -55,6 +55,7 @@ class TokenAnswers(Task):
         return MetricCollection({"accuracy": AnswerAccuracy()}, compute_groups=False)
 
     def forward(self, batch: Batch) -> Tensor:
+        """Ids (B, N) or (B, N, 2), or numbers (B, N, 1) -> logits (B, N, classes) or numbers (B, N, 1)."""
         inputs = batch.inputs
         if self.data_spec.vocab_size and inputs.ndim == 3:
             tokens = self.embedding(inputs.flatten(1)).unflatten(1, inputs.shape[1:]).sum(2)

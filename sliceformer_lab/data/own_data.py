@@ -164,6 +164,7 @@ class OwnTable(OwnData):
         return self.split_column is not None
 
     def remarks(self) -> list[str]:
+        """Names a column that looks as if it defined the splits, if none does."""
         if self.defines_splits or not has_split_column(self.origin):
             return super().remarks()
         unread = (

@@ -51,6 +51,7 @@ class Strings:
 
     @staticmethod
     def write(folder: Path, name: str, strings: Iterable[str]) -> None:
+        """Write strings into a folder."""
         encoded = [string.encode() for string in strings]
         content, offsets = _list_files(folder, name)
         np.save(content, np.frombuffer(b"".join(encoded), np.uint8))

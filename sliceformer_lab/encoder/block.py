@@ -63,6 +63,7 @@ class Block(EncoderBlock):
         self._final_norm = partial(build_norm, norm, spec.dim, norm_eps) if final_norm else None
 
     def build_final_norm(self) -> nn.Module | None:
+        """A new norm of this kind for the end of the encoder, or None with final_norm=false."""
         return None if self._final_norm is None else self._final_norm()
 
     def attention_input(self, x: Tensor, padding: Padding | None = None) -> Tensor:
@@ -70,6 +71,7 @@ class Block(EncoderBlock):
         return normalise(self.norm1, x, padding) if self.norm_first else x
 
     def forward(self, x: Tensor, given: BlockInputs = ALONE) -> Tensor:
+        """(B, N, C) -> (B, N, C)."""
         mixed = self.attention.attend_in_block(self.attention_input(x, given.padding), given._replace(tokens=x))
         return self._feed_forward(self.add_residual(x, self.dropout(mixed)), given.padding)
 

@@ -40,6 +40,7 @@ class DampedEMA(nn.Module):
         return (weight[:, None] @ powers).squeeze(1)
 
     def forward(self, x: Tensor, padding: Padding | None = None) -> Tensor:
+        """(B, N, C) -> (B, N, C)."""
         real = fill_padding(x, padding)
         with torch.autocast(x.device.type, enabled=False):  # there is no FFT in bf16
             averaged = self._convolve(real.float()).to(x.dtype)

@@ -35,6 +35,7 @@ class MegaBlock(Block):
 
     @classmethod
     def accepts(cls, kind: type[Attention]) -> bool:
+        """Attentions whose `mix` is meaningful by itself."""
         return kind.mixable
 
     def __init__(
@@ -76,6 +77,7 @@ class MegaBlock(Block):
             start_small(linear, 0.02)
 
     def forward(self, x: Tensor, given: BlockInputs = ALONE) -> Tensor:
+        """(B, N, C) -> (B, N, C)."""
         h = self.attention_input(x, given.padding)
         averaged = self.dropout(self.ema(h, given.padding))
         update, z, reset, candidate = self.gates(averaged).split(self.widths, dim=-1)

@@ -43,6 +43,7 @@ class SeriesEmbedding(nn.Module):
         self.cls = without_decay(nn.Parameter(torch.randn(1, 1, dim) * cls_std)) if cls else None
 
     def forward(self, patches: Tensor, padding: Padding | None = None, hidden: Hidden | None = None) -> Tensor:
+        """Patches (B, N, patch_len * features) -> tokens (B, N, dim), or (B, 1 + N, dim)."""
         x = patches
         if self.layers:
             size, count, _ = patches.shape
@@ -69,5 +70,6 @@ class SeriesConv(nn.Module):
         self.residual = channels == dim and stride == 1
 
     def forward(self, steps: Tensor) -> Tensor:
+        """Steps (B, F, L) -> (B, dim, L / stride)."""
         found = nn.functional.gelu(self.norm(self.conv(steps).transpose(1, 2)).transpose(1, 2))
         return steps + found if self.residual else found

@@ -78,6 +78,7 @@ class PMA(nn.Module):
         self.mab = MAB(spec, MHA(replace(spec, project=False)), layer_norm=layer_norm, dropout=dropout)
 
     def forward(self, x: Tensor, padding: Padding | None = None) -> Tensor:
+        """(B, N, C) -> (B, num_seeds, C)."""
         return self.mab(self.seeds.expand(x.shape[0], -1, -1), x, padding)
 
 
@@ -124,6 +125,7 @@ class SetBlock(EncoderBlock):
         return issubclass(kind, MHA | Sliceformer)
 
     def forward(self, x: Tensor, given: BlockInputs = ALONE) -> Tensor:
+        """(B, N, C) -> (B, N, C)."""
         context, padding = x, given.padding
         if self.points is not None:
             if given.bias is not None:

@@ -181,6 +181,7 @@ class SmilesData(GraphData):
         return {"rdkit": rdkit_version()}
 
     def encode_one(self, content: Content) -> Graph:
+        """The graph of a SMILES."""
         found = _graph_in_time(content, self.annotate, self.max_nodes) if isinstance(content, str) else "is not SMILES"
         if isinstance(found, str):
             raise DataError(f"{content!r} {found}")

@@ -111,6 +111,7 @@ class GraphSplit(StoredSplit):
         return self.store.places[self.rows[row]]
 
     def stored(self, row: int) -> str | None:
+        """The SMILES of a molecule."""
         return None if self.store.smiles is None else self.store.smiles[self.rows[row]]
 
     def contents(self) -> Iterator[bytes]:

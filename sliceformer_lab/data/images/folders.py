@@ -62,6 +62,7 @@ class FileImages:
         return picture_size(self.root / self.files[position])
 
     def place(self, position: int, source: str) -> str:
+        """The path in the data folder."""
         del source
         return self.files[position]
 

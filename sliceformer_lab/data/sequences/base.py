@@ -163,6 +163,7 @@ class SequenceData(BucketedData):
         return Numbered(f"{stage} example")
 
     def is_cut(self, content: Content, encoded: Any) -> bool:
+        """Whether it has more tokens than `max_len`."""
         del content
         return len(encoded) > self.max_len
 
@@ -203,6 +204,7 @@ class SequenceData(BucketedData):
         return dict(splits)
 
     def remarks(self) -> list[str]:
+        """Counts the sequences that `max_len` cuts."""
         splits = [split for split in self.splits.values() if isinstance(split, SequenceSplit)]
         if not (cut := sum(split.num_truncated() for split in splits)):
             return super().remarks()
@@ -246,6 +248,7 @@ class PixelData(SequenceData):
 
     @property
     def spec(self) -> DataSpec:
+        """Its name contains the length."""
         tokens = self.pixels == "tokens"
         return DataSpec(
             name=f"{self.set_name}_{self.max_len}",

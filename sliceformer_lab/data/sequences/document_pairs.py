@@ -82,6 +82,7 @@ class LRARetrieval(SequenceData):
 
     @property
     def spec(self) -> DataSpec:
+        """Its name contains the length."""
         return DataSpec(
             name=f"{self.title}_{self.max_len}",
             num_classes=2,

@@ -123,6 +123,7 @@ class LRAText(Reviews):
 
     @property
     def spec(self) -> DataSpec:
+        """Its name contains the length."""
         known = super().spec
         return replace(
             known,

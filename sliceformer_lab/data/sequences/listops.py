@@ -53,6 +53,7 @@ class ListOps(GeneratedData):
 
     @property
     def spec(self) -> DataSpec:
+        """Its name contains the lengths."""
         shortest = f"{self.min_len}_" if self.source == "generated" else ""
         return DataSpec(
             name=f"{self.title}_{shortest}{self.max_len}",

@@ -45,6 +45,7 @@ class LRAPathfinder(PixelData, GeneratedData):
 
     @property
     def set_name(self) -> str:
+        """The name in `spec` without the length, with the difficulty."""
         fewer = "" if self.num_distractors is None else f"_{self.num_distractors}_distractors"
         return f"{self.title}_{self.difficulty}{fewer}"
 

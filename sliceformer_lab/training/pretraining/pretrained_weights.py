@@ -86,6 +86,7 @@ class Pretrained:
 
     @property
     def metrics(self) -> dict[str, float]:
+        """Its validation metrics."""
         return dict(self.facts.get("metrics", {}))
 
     def load_into(self, task: TaskModule) -> None:

@@ -221,6 +221,7 @@ def compare_metrics(recorded: Mapping[str, float | None], again: Mapping[str, fl
 
 
 def _list_rows(summary: RunSummary) -> list[tuple[str, str]]:
+    """The rows of the table: data, scores, references, size, speed and time."""
     rows = [("data", _format_data(summary))]
     if summary.data_about is not None:
         rows.append(("", summary.data_about))
@@ -245,6 +246,7 @@ def _format_data(summary: RunSummary) -> str:
 
 
 def _format_training(summary: RunSummary) -> list[tuple[str, str]]:
+    """The steps to a goal, and the epoch or step that was scored."""
     rows, best, known = [], summary.best, summary.protocol
     if (goal := summary.options["optim"].get("stop_at")) is not None:
         rows.append((f"steps to {goal}", str(summary.steps_to_stop_at or "not reached")))
@@ -256,6 +258,7 @@ def _format_training(summary: RunSummary) -> list[tuple[str, str]]:
 
 
 def _format_costs(summary: RunSummary) -> list[tuple[str, str]]:
+    """Parameters, operations, speed, memory and time."""
     cost, longest = summary.cost_per_sample, summary.cost_of_longest
     length = "" if summary.mean_length is None else f" of {summary.mean_length} tokens, the mean"
     operations = f"{cost['multiply_adds']:,} per sample{length}, {cost['comparisons']:,} comparisons"

@@ -61,6 +61,7 @@ class Predictor:
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """The columns of the rows."""
         return ("place", *self._content_column, *self.task.columns(self.names), "error")
 
     @property
