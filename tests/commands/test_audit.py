@@ -259,7 +259,9 @@ def test_equal_time_trains_faster_rows_longer_and_a_noisy_machine_is_refused_unl
         "run": "before",
     }
     before = datetime.now(timezone(timedelta(hours=14))) - timedelta(hours=1)  # as text, later than now elsewhere
-    ledger.write_text(json.dumps({**seen, "commit": None, "time": before.isoformat()}) + "\n")
+    seen |= {"commit": None, "time": before.isoformat()}
+    other = seen | {"test_digest": "0" * 64, "options": options | {"encoder.dim": 9}}
+    ledger.write_text(f"{json.dumps(seen)}\n{json.dumps(other)}\n")
     chosen = {"axes": ("time",), "words": ("attention.group_size=4",), "force_time": True}
     found = audit(tmp_path, WrittenRuns(scores), **chosen)
     assert "times were measured on a noisy machine (the load was 3.0)" in found["sentence"]

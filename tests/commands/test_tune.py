@@ -157,6 +157,7 @@ def test_the_direction_follows_from_the_task_and_a_row_that_always_diverges_has_
     found = search(tmp_path / "better", WrittenRuns(error, metric="mae"), "csp", "identity", **chosen)
     (one,) = found["outcomes"]
     assert one["verdict"] == "better" and one["findings"]["own"]["on_validation"]["low"] > 0
+    assert one["findings"]["own"]["margin"] == pytest.approx(0.02 * 0.5, rel=0.1), "a share of the other row's error"
 
 
 def test_a_row_has_learned_by_its_tuning_seeds_whatever_the_deciding_seed_adds(tmp_path: Path) -> None:

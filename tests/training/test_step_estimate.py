@@ -28,3 +28,16 @@ def test_estimating_a_step_changes_neither_the_model_nor_the_random_numbers() ->
     torch.testing.assert_close(task.state_dict(), before, rtol=0, atol=0)
     assert torch.equal(torch.get_rng_state(), random)
     assert all(parameter.grad is None for parameter in task.parameters())
+
+
+def test_the_longest_example_is_estimated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = tmp_path / "texts.csv"
+    table.write_text("text,label\n" + "".join(f"{'x ' * (1 + 7 * n % 50)},{n % 2}\n" for n in range(60)))
+    config = small_config("task=text_csv", f"data.file={table}", f"paths.data={tmp_path}")
+    data = build_data(config)
+    monkeypatch.setattr(step_estimate, "SLOW", 0.0)
+    caplog.set_level("INFO")
+    step_estimate.check_step_memory(build_task(config, data.spec), data, "cpu")
+    assert f" of {data.splits['train'].lengths().max()} tokens takes" in caplog.text

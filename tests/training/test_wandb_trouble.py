@@ -48,12 +48,14 @@ def history_of(folder: Path) -> wandb_runs.WandbHistory:
     return wandb_runs.WandbHistory(start(folder), context)
 
 
-def log_rows(folder: Path, at_half: Callable[[], object] = lambda: None, status: str = "ok") -> None:
-    """Logs rows from where the folder's metrics.csv ends, as a run does, and calls `at_half` in the middle."""
+def log_rows(
+    folder: Path, at_half: Callable[[], object] = lambda: None, status: str = "ok", first_step: int = 0
+) -> None:
+    """Logs rows from a step on, as a run does, and calls `at_half` in the middle."""
     file = MetricsFile(folder)
     history = history_of(folder)
-    for step in range(ROWS):
-        if step == ROWS // 2:
+    for step in range(first_step, first_step + ROWS):
+        if step == first_step + ROWS // 2:
             at_half()
         for logger in (file, history):
             logger.log_metrics({"train/loss": 1 / (step + 1)}, step)
@@ -90,12 +92,27 @@ def test_a_server_with_an_error_at_the_start_makes_the_run_offline_and_later_sta
     server.fails = lambda place: 500
     log_rows(tmp_path)
     assert caplog.text.count("the run goes on without it") == 1 and not server.runs
+    server.fails = lambda place: None
     history_of(tmp_path).log_metrics({"train/loss": 0.0}, ROWS)
     wandb_runs.close_wandb(tmp_path, "ok", "")
-    server.fails = lambda place: None
+    assert not server.runs, "what waits stays offline"
     sync(tmp_path)
     (one,) = server.runs.values()
     assert steps_of(one) == list(range(ROWS + 1))
+
+
+def test_a_run_that_goes_on_from_a_checkpoint_online_and_then_offline_sends_each_step_once(
+    server: WandbServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log_rows(tmp_path)
+    log_rows(tmp_path, first_step=ROWS // 2)  # the last rows are made again
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    log_rows(tmp_path, first_step=ROWS // 2 + ROWS)
+    monkeypatch.delenv("WANDB_MODE")
+    sync(tmp_path)
+    (one,) = server.runs.values()
+    steps = list(range(ROWS // 2 + 2 * ROWS))
+    assert steps_of(one) == steps == [row["trainer/global_step"] for row in one.history]
 
 
 def test_a_wrong_key_makes_the_run_offline(
