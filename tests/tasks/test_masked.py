@@ -120,7 +120,7 @@ def test_a_hidden_patch_cannot_be_read(stem: str) -> None:
     ("name", "options"),
     [
         ("qm9_gap", []),
-        ("peptides_func", ["task.tokens=nodes_edges"]),
+        *(("peptides_func", [f"task.tokens={tokens}"]) for tokens in ("nodes_edges", "random")),
         ("peptides_func", ["block=gatedgcn", "attention=identity"]),
     ],
 )
