@@ -5,6 +5,7 @@ These checks need no class, so that they come before torch is imported.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Container, Iterator, Mapping
@@ -60,7 +61,16 @@ def new_run_faults(config: Mapping[str, Any], given: Container[str]) -> list[str
     A warm-up is only refused if the command line sets its length: the published recipe of lra_retrieval ends within it.
     """
     warmup = _long_warmup(config["optim"]) if any(f"optim.{key}" in given for key in LENGTHS) else ()
-    return [*size_faults(config), *warmup, *_long_pattern(config), *_uneven_heads(config["encoder"])]
+    faults = (_long_pattern(config), _uneven_heads(config["encoder"]), _written_data(config))
+    return [*size_faults(config), *warmup, *itertools.chain(*faults)]
+
+
+def _written_data(config: Mapping[str, Any]) -> Iterator[str]:
+    """A folder of data that would hold what runs write: it would be other data after each run."""
+    folders = {place: Path(path) for place, path in own_paths(config).items() if place not in FILES}
+    for (place, folder), (name, path) in itertools.product(folders.items(), config["paths"].items()):
+        if Path(path).expanduser().resolve().is_relative_to(folder.expanduser().resolve()):
+            yield f"{place}: {folder} holds paths.{name}={path}, where runs write; give paths.{name} another folder"
 
 
 def _uneven_heads(encoder: Mapping[str, Any]) -> Iterator[str]:

@@ -21,6 +21,7 @@ from sliceformer_lab.data.table_files import (
     table_rows,
 )
 from sliceformer_lab.errors import DataError
+from sliceformer_lab.runs.files import files_below
 
 Given = Content | Path
 ReadFile = Callable[[Path], np.ndarray]
@@ -116,7 +117,7 @@ def read_files(path: Path, endings: Collection[str], kind: str, read: ReadFile) 
     if path.is_file():
         files = [path]
     else:
-        found = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in endings and file.is_file()]
+        found = sorted(file for file in files_below(path) if file.suffix.lower() in endings)
         files = [file for file in found if not any(map(is_of_system, file.relative_to(path).parts))]
         if not files:
             plural = kind if kind.endswith("s") else f"{kind}s"

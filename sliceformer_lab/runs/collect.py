@@ -167,10 +167,19 @@ def collect(folder: Path) -> Collection:
 
 
 def walk_runs(folder: Path) -> Iterator[tuple[Path, set[str]]]:
-    """Folders and their files in a fixed order, without the folders inside a run folder."""
-    for place, folders, files in os.walk(folder):
-        yield Path(place), set(files)
-        is_run = SUMMARY in files or (CONFIG in files and Path(place) != folder)
+    """Folders and their files in a fixed order, without the folders inside a run folder.
+
+    Links to folders elsewhere are followed, those to a folder in `folder` are not: no run comes twice.
+    """
+    top, seen = folder.resolve(), set[Path]()
+    for place, folders, files in os.walk(folder, followlinks=True):
+        path, real = Path(place), Path(place).resolve()
+        if real in seen or (path.is_symlink() and path != folder and real.is_relative_to(top)):
+            folders.clear()
+            continue
+        seen.add(real)
+        yield path, set(files)
+        is_run = SUMMARY in files or (CONFIG in files and path != folder)
         folders[:] = [] if is_run else sorted(name for name in folders if not name.startswith("."))
 
 

@@ -164,11 +164,22 @@ def digest_of(path: Path) -> str:
     if not path.is_dir():
         with path.open("rb") as content:
             return hashlib.file_digest(content, "sha256").hexdigest()
-    names = [file.relative_to(path) for file in path.rglob("*") if file.is_file()]
+    names = [file.relative_to(path) for file in files_below(path)]
     sizes = {n: (path / n).stat().st_size for n in sorted(names) if not any(part.startswith(".") for part in n.parts)}
     is_read = sum(sizes.values()) <= MAX_HASHED_BYTES
     parts = {name.as_posix(): digest_of(path / name) if is_read else size for name, size in sizes.items()}
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def files_below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """The files in a folder and the folders in it; of links to folders all but those to one of `above`."""
+    real = folder.resolve()
+    if real not in above:
+        for entry in sorted(folder.iterdir()):
+            if entry.is_dir():
+                yield from files_below(entry, (*above, real))
+            elif entry.is_file():
+                yield entry
 
 
 def digest_of_json(value: object) -> str:

@@ -159,6 +159,10 @@ WITH_CLASSES = {
     ),
     "+callbacks.x=3 callbacks.checkpoints=null": ("callbacks.x: given 3", "callbacks.checkpoints: given None"),
     "encoder.num_heads=7": "num_heads=7 does not divide dim",
+    "task=image_folder data.root=. paths.outputs=.": (
+        "/data, where runs write; give paths.data another folder",
+        "where runs write; give paths.outputs another folder",
+    ),
     "attention=mha encoder.position=rope encoder.dim=60 encoder.num_heads=4": "a head has 15",
     "attention=csp encoder.position=rope": "rope rotates queries and keys",
     "task=lra_listops attention=sliced_relu attention.scores=published": "sequences of many lengths, which SlicedReLU "

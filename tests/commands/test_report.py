@@ -92,6 +92,16 @@ def test_a_run_that_a_live_process_holds_is_running(tmp_path: Path) -> None:
     assert [run.status for run in collect(tmp_path).runs] == ["killed"]
 
 
+def test_runs_in_a_linked_folder_count_once(tmp_path: Path) -> None:
+    write_runs(tmp_path / "disk" / "b", "csp", 0.9, 0.8)
+    write_runs(tmp_path / "outputs" / "a", "mha", 0.7)
+    for link, target in {"Latest": "outputs/a", "b": "disk/b", "c": "disk", "a/up": "outputs"}.items():
+        (tmp_path / "outputs" / link).symlink_to(tmp_path / target)
+    (tmp_path / "all").symlink_to(tmp_path / "outputs")
+    for folder in ("outputs", "all"):
+        assert [run.name for run in collect(tmp_path / folder).runs] == ["a/mha-a-0", "b/csp-b-0", "b/csp-b-1"]
+
+
 def test_jobs_that_a_sweep_planned_and_that_left_nothing_are_missing(tmp_path: Path) -> None:
     sweep = tmp_path / "sweeps" / "one"
     write_planned(sweep, ["attention=csp,mha", "seed=0,1,2"])

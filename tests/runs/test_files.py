@@ -13,7 +13,7 @@ from support.run_folders import write_run
 
 from sliceformer_lab.errors import LabError, RunFolderError
 from sliceformer_lab.runs import files
-from sliceformer_lab.runs.files import whole_file, write_text
+from sliceformer_lab.runs.files import digest_of, files_below, whole_file, write_text
 from sliceformer_lab.runs.folder import lock_folder
 from sliceformer_lab.runs.job_state import state_of
 
@@ -61,6 +61,21 @@ def test_a_lock_that_is_a_link_to_a_held_one_holds_nothing(tmp_path: Path) -> No
         write_run(tmp_path / "run", "mha", 0, 0.5)
         (tmp_path / "run" / ".lock").symlink_to(tmp_path / "live" / ".lock")
         assert state_of(tmp_path / "run").status == "ok" and state_of(tmp_path / "live").status == "running"
+
+
+def test_the_digest_of_a_folder_is_of_linked_folders_too(tmp_path: Path) -> None:
+    plain, linked, other = (tmp_path / name for name in ("plain", "linked", "other"))
+    for folder, content in ((plain / "class", "1"), (linked, "1"), (other / "class", "2")):
+        folder.mkdir(parents=True)
+        (folder / "a.txt").write_text(content)
+    (linked / "class").symlink_to(plain / "class")
+    (linked / "a.txt").unlink()
+    assert digest_of(linked) == digest_of(plain) != digest_of(other)
+    (linked / "class").unlink()
+    (linked / "class").symlink_to(other / "class")
+    assert digest_of(linked) == digest_of(other)
+    (plain / "class" / "above").symlink_to(tmp_path)
+    assert len(list(files_below(plain))) == 3  # of `plain`, and above it those of `linked` and `other`
 
 
 def test_a_finished_job_on_a_read_only_disk_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
