@@ -18,7 +18,16 @@ OUTSIDE = {  # rooms of the package once installed, and their folders
     "permute": "packages/shift-sort/shift_sort",  # a package of its own too
 }
 # Leaves that every room may import.
-BASIS = ("batch", "order", "errors", "config.option_types", "runs.files", "runs.plain_text", "runs.processes")
+BASIS = (
+    "batch",
+    "order",
+    "errors",
+    "config.option_types",
+    "runs.files",
+    "runs.plain_text",
+    "runs.processes",
+    "data.table_files",
+)
 
 # Each room may import itself, the standard library, BASIS, and these rooms and packages.
 # The order is the order of the floors: a room only names rooms above its own row.

@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -157,17 +157,19 @@ def name_of(path: str | Path) -> str:
 
 
 def digest_of(path: Path) -> str:
-    """sha256 of the bytes of a file; of a folder, of the names and contents of all files in it, hidden ones aside.
-
-    A folder with more than MAX_HASHED bytes has the digest of names and sizes, as reading it would take minutes.
-    """
+    """sha256 of the bytes of a file; of a folder, `digest_of_files` of all files in it, hidden ones aside."""
     if not path.is_dir():
         with path.open("rb") as content:
             return hashlib.file_digest(content, "sha256").hexdigest()
     names = [file.relative_to(path) for file in files_below(path)]
-    sizes = {n: (path / n).stat().st_size for n in sorted(names) if not any(part.startswith(".") for part in n.parts)}
+    return digest_of_files(path, (name for name in names if not any(part.startswith(".") for part in name.parts)))
+
+
+def digest_of_files(folder: Path, names: Iterable[Path]) -> str:
+    """sha256 of the names and contents of files in a folder; of names and sizes if reading would take minutes."""
+    sizes = {name: (folder / name).stat().st_size for name in sorted(names)}
     is_read = sum(sizes.values()) <= MAX_HASHED_BYTES
-    parts = {name.as_posix(): digest_of(path / name) if is_read else size for name, size in sizes.items()}
+    parts = {name.as_posix(): digest_of(folder / name) if is_read else size for name, size in sizes.items()}
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

@@ -10,18 +10,22 @@ from typing import Any
 
 from sliceformer_lab.config.compose import load_option, option_names, own_option_files
 from sliceformer_lab.config.explain import job_config
-from sliceformer_lab.config.plain_checks import own_paths
+from sliceformer_lab.config.plain_checks import own_paths, value_at
 from sliceformer_lab.config.plugins import package_files, plugins
 from sliceformer_lab.config.schema import allowed_too
+from sliceformer_lab.data.table_files import table_rows
 from sliceformer_lab.errors import ConfigError, DataError
 from sliceformer_lab.runs.commit import git_commit
-from sliceformer_lab.runs.files import digest_of
+from sliceformer_lab.runs.files import digest_of, digest_of_files
 from sliceformer_lab.runs.sweep import override_key
 
 DATA_KEYS = ("task", "recipe", "scale", "data", "paths")  # first parts of the keys that decide which data a run reads
 WEIGHT_KEYS = ("encoder", "encoder.init", "encoder.init_file")  # keys that decide which pretrained weights it reads
+IMAGE_TABLE = "sliceformer_lab.data.images.image_table.ImageTable"
+IMAGES = " (images)"  # after the path of a table: the images that it names
 
-Sources = Mapping[str, str]  # absolute path of a file or folder -> sha256 of its content
+# Absolute path of a file or folder, or that of a table with IMAGES -> sha256 of the content.
+Sources = Mapping[str, str]
 
 
 def sources_of(config: Mapping[str, Any]) -> dict[str, str]:
@@ -30,7 +34,22 @@ def sources_of(config: Mapping[str, Any]) -> dict[str, str]:
     Missing ones are left out, which `missing_files` reports.
     """
     paths = [Path(path).expanduser().resolve() for path in own_paths(config).values()]
-    return {str(path): digest_of(path) for path in paths if path.exists()}
+    return {str(path): digest_of(path) for path in paths if path.exists()} | _named_images(config)
+
+
+def _named_images(config: Mapping[str, Any]) -> dict[str, str]:
+    """The images that a table of images names, as one source; none for a table that the run will refuse."""
+    keys = ("_target_", "file", "root", "image_column")
+    target, file, start, column = (value_at(config, f"data.{key}") for key in keys)
+    if target != IMAGE_TABLE or not (isinstance(file, str) and isinstance(start, str)):
+        return {}
+    table = Path(file).expanduser().resolve()
+    root = table.parent / Path(start).expanduser()
+    try:
+        names = {Path(row[column]) for _, row in table_rows(table) if isinstance(row.get(column), str)}
+    except (DataError, OSError):
+        return {}
+    return {f"{table}{IMAGES}": digest_of_files(root, (name for name in names if (root / name).is_file()))}
 
 
 def sources_of_words(words: Sequence[str]) -> dict[str, str]:
@@ -95,10 +114,15 @@ def digests_of(sources: Sources) -> list[str]:
     return sorted({str(digest) for digest in sources.values()})
 
 
-def check_sources(sources: Sources) -> None:
-    """Raises DataError if a file or folder has another content than the recorded one, or is gone."""
+def check_sources(sources: Sources, words: Sequence[str]) -> None:
+    """Raises DataError if the content of a source is not the recorded one or is gone; `words` are those of a job."""
+    named = sources_of_words(words) if any(name.endswith(IMAGES) for name in sources) else {}
     for name, digest in sources.items():
         path = Path(name)
-        if not path.exists() or digest_of(path) != digest:
-            change = "has changed" if path.exists() else "is gone"
-            raise DataError(f"{path} {change} since its runs were planned; the command plans new runs for new data")
+        if name.endswith(IMAGES):
+            found: str | None = named.get(name, digest)  # of another job's table: looked at before that job
+        else:
+            found = digest_of(path) if path.exists() else None
+        if found != digest:
+            change = "has changed" if found else "is gone"
+            raise DataError(f"{name} {change} since its runs were planned; the command plans new runs for new data")

@@ -97,7 +97,7 @@ class Queue:
         folder = self.sweep.place(job)
         with claim_job(folder, self._launcher) as needed:
             if needed:
-                check_sources(self.sweep.data)
+                check_sources(self.sweep.data, job.words)
                 self.run([*self.sweep.flags, *_words_to_run(job, folder)])
 
     def is_cancelled(self) -> bool:

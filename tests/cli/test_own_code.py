@@ -197,7 +197,7 @@ def test_a_sweep_with_edited_options_or_code_of_the_user_is_another_sweep(
     (tmp_path / edited).write_text((tmp_path / edited).read_text() + "\n# edited\n")
     assert planned().folder != before.folder
     with pytest.raises(DataError, match=f"{edited} has changed since its runs were planned"):
-        check_sources(before.data)
+        check_sources(before.data, argv)
 
 
 def test_check_shows_every_rule_and_fails_for_a_broken_attention(

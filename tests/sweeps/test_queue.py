@@ -15,6 +15,7 @@ from sliceformer_lab.errors import DataError, LabError
 from sliceformer_lab.runs.files import digest_of
 from sliceformer_lab.runs.folder import lock_folder
 from sliceformer_lab.runs.job_state import JOB, allow_retry, claim_job, state_of
+from sliceformer_lab.runs.sources import check_sources, sources_of_words
 from sliceformer_lab.runs.sweep import Sweep, read_sweep, write_sweep
 from sliceformer_lab.sweeps.queue import CANCELLED, Queue
 from sliceformer_lab.sweeps.serial_jobs import Serial
@@ -137,3 +138,24 @@ def test_no_job_starts_on_a_table_that_changed_after_it_was_planned(tmp_path: Pa
     with pytest.raises(DataError, match=r"table\.csv has changed since its runs were planned"):
         Queue(sweep, run_fake).work(sweep.jobs[1])
     assert statuses(sweep) == ["ok", "failed"]
+
+
+def test_no_job_starts_on_images_of_a_table_that_changed_after_it_was_planned(tmp_path: Path) -> None:
+    table, words = (
+        tmp_path / "table.csv",
+        ("task=image_csv", f"data.file={tmp_path / 'table.csv'}", "data.root=pictures"),
+    )
+    table.write_text("image,label\na.png,1\nmissing.png,2\n")
+    (tmp_path / "pictures").mkdir()
+    for name in ("a.png", "b.png"):
+        (tmp_path / "pictures" / name).write_text("old")
+    planned = sources_of_words(words)
+    (tmp_path / "pictures" / "b.png").write_text("new")  # which the table does not name
+    check_sources(planned, words)
+    (tmp_path / "pictures" / "a.png").write_text("new")
+    with pytest.raises(DataError, match=r"table\.csv \(images\) has changed since its runs were planned"):
+        check_sources(planned, words)
+    check_sources(planned, ("task=image_csv", "data.file=other.csv"))  # a job that does not read them
+    table.unlink()
+    with pytest.raises(DataError, match=r"table\.csv is gone since its runs were planned"):
+        check_sources(planned, words)
