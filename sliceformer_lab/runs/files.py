@@ -176,12 +176,13 @@ def digest_of_files(folder: Path, names: Iterable[Path]) -> str:
 def files_below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
     """The files in a folder and the folders in it; of links to folders all but those to one of `above`."""
     real = folder.resolve()
-    if real not in above:
-        for entry in sorted(folder.iterdir()):
-            if entry.is_dir():
-                yield from files_below(entry, (*above, real))
-            elif entry.is_file():
-                yield entry
+    if real in above or not os.access(real, os.R_OK | os.X_OK):  # as lost+found
+        return
+    for entry in sorted(folder.iterdir()):
+        if entry.is_dir():
+            yield from files_below(entry, (*above, real))
+        elif entry.is_file():
+            yield entry
 
 
 def digest_of_json(value: object) -> str:
