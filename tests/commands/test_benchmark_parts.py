@@ -6,6 +6,8 @@ import os
 import runpy
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -257,16 +259,18 @@ def test_want_of_memory_and_options_that_do_not_fit_are_rows_and_others_go_on() 
     assert "num_summary must be within 0..block_size-1 = 3, got 4" in rows[2].note
 
 
-def test_variants_that_fill_a_gpu_together_are_rows_and_the_next_comparison_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+def fill_gpu() -> None:
+    raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(run_suite, "in_child", fail)
+
+@pytest.mark.parametrize("fill", [fill_gpu, partial(torch.empty, 10**15)])
+def test_variants_that_fill_the_memory_together_are_rows_and_the_next_comparison_goes_on(
+    fill: Callable[[], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_suite, "in_child", lambda *_, **__: fill())
     rows = run_suite.run_benchmark(BenchmarkOptions(sizes=[8, 16]), tmp_path)
-    assert {row.tokens for row in rows} == {8, 16}
-    assert {(row.status, row.note, row.seconds) for row in rows} == {("oom", "CUDA out of memory", None)}
+    assert {row.tokens for row in rows} == {8, 16} and "memory" in rows[0].note
+    assert {(row.status, row.note, row.seconds) for row in rows} == {("oom", rows[0].note, None)}
 
 
 def test_padded_layers_share_their_lengths_and_softmax_attention_packs_them_on_a_gpu() -> None:

@@ -127,6 +127,11 @@ def _measure_memory(contender: Contender, row: SpeedRow, mode: Mode, options: Be
 def failed(row: SpeedRow, error: Exception) -> SpeedRow:
     """The row of a variant that failed, with status oom or failed."""
     first = str(error).splitlines()[0] if str(error) else ""
-    full = isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or any(words in str(error) for words in FULL)
-    row.status, row.note = ("oom" if full else "failed"), f"{type(error).__name__}: {first}"
+    row.status, row.note = ("oom" if is_want_of_memory(error) else "failed"), f"{type(error).__name__}: {first}"
     return row
+
+
+def is_want_of_memory(error: Exception) -> bool:
+    """Whether memory was too small, of the machine or of a GPU."""
+    kinds = (MemoryError, torch.cuda.OutOfMemoryError)
+    return isinstance(error, kinds) or any(words in str(error) for words in FULL)

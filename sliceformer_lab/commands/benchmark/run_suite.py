@@ -15,7 +15,7 @@ import torch
 
 from sliceformer_lab.commands.benchmark.benchmark_options import SUITES, BenchmarkOptions
 from sliceformer_lab.commands.benchmark.comparisons import SpeedComparison, comparisons
-from sliceformer_lab.commands.benchmark.contest import blank_rows, run_contest
+from sliceformer_lab.commands.benchmark.contest import blank_rows, is_want_of_memory, run_contest
 from sliceformer_lab.commands.benchmark.machine import describe_machine, machine
 from sliceformer_lab.commands.benchmark.process import ProcessEndedError, in_child
 from sliceformer_lab.commands.benchmark.rows import SpeedRow, set_ratios
@@ -75,10 +75,12 @@ def send_results_of(folder: Path, logger: Mapping[str, Any]) -> None:
 
 
 def _measure_comparison(comparison: SpeedComparison, options: BenchmarkOptions) -> list[SpeedRow]:
-    """The rows of a comparison; if its process died, or a GPU was full of all variants together, rows that say so."""
+    """The rows of a comparison; if its process died, or memory was full of all variants together, rows that say so."""
     try:
         rows: list[SpeedRow] = in_child(run_contest, comparison, options, limited=options.device == "cpu")
-    except (ProcessEndedError, torch.cuda.OutOfMemoryError) as error:
+    except Exception as error:
+        if not (isinstance(error, ProcessEndedError) or is_want_of_memory(error)):
+            raise
         blank = [row for v in comparison.variants for row in blank_rows(comparison, options, v).values()]
         is_full = not isinstance(error, ProcessEndedError) or error.killed
         for row in blank:
