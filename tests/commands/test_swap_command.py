@@ -107,6 +107,19 @@ def test_every_held_out_input_counts_alike_also_those_of_a_smaller_last_batch(be
     assert both == pytest.approx((3 * three + one) / 4)
 
 
+@pytest.mark.parametrize(
+    ("options", "has_classes"),
+    [({}, True), ({"num_labels": 1}, False), ({"problem_type": "multi_label_classification"}, False)],
+)
+def test_only_outputs_that_are_classes_are_compared_as_such(
+    options: dict[str, Any], has_classes: bool, bert: Path
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    opened = open_model(SwapOptions(model=str(bert)))
+    model = transformers.BertForSequenceClassification(transformers.BertConfig.from_pretrained(bert, **options))
+    assert (opened.classes(model, opened.encode(random_texts(0, 2))) is not None) == has_classes
+
+
 @pytest.fixture(scope="module")
 def whole(bert: Path, texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a swap that nothing stopped."""

@@ -79,8 +79,10 @@ class TextModel(LibraryModel):
         return dict(self.tokenizer(list(contents), **limits))
 
     def classes(self, model: Any, inputs: Inputs) -> Tensor | None:
+        if model.config.problem_type not in (None, "single_label_classification"):  # numbers or labels
+            return None
         logits: Tensor | None = getattr(model(**inputs), "logits", None)  # type: ignore[arg-type]  # always a mapping
-        return None if logits is None or logits.dim() != 2 else logits.argmax(1)
+        return None if logits is None or logits.dim() != 2 or logits.shape[1] == 1 else logits.argmax(1)
 
     def save(self, model: Any, folder: Path, note: dict[str, Any]) -> str:
         del note  # Transformers' configuration holds it
@@ -124,7 +126,7 @@ class ImageModel(LibraryModel):
         return torch.stack([self.transform(Image.fromarray(np.asarray(content))) for content in contents])
 
     def classes(self, model: Any, inputs: Inputs) -> Tensor | None:
-        found: Tensor | None = model(inputs).argmax(1) if model.num_classes else None
+        found: Tensor | None = model(inputs).argmax(1) if model.num_classes > 1 else None
         return found
 
     def save(self, model: Any, folder: Path, note: dict[str, Any]) -> str:
