@@ -109,11 +109,14 @@ def test_missing_values_at_the_end_are_none_and_others_are_gaps(tmp_path: Path) 
     assert table(tmp_path / "gaps.csv", gaps="interpolate", test_fraction=0.0, patch_len=3).spec.channels == 3
 
 
-@pytest.mark.parametrize("max_len", [None, 5])
-def test_statistics_are_those_of_what_is_read_of_the_training_series(tmp_path: Path, max_len: int | None) -> None:
-    data = folder_of_arrays(tmp_path, max_len=max_len)
+@pytest.mark.parametrize(("max_len", "own"), [(None, False), (5, False), (5, True)])
+def test_statistics_are_those_of_what_is_read_of_the_training_series(
+    tmp_path: Path, max_len: int | None, own: bool
+) -> None:
+    data = folder_of_arrays(tmp_path, max_len=max_len, own_scale=own)
     split = split_of(data)
-    values = np.concatenate([split.stored(row)[:max_len] for row in range(len(split))])
+    read = [split.stored(row)[:max_len] for row in range(len(split))]
+    values = np.concatenate([*map(own_scale, read)] if own else read)
     np.testing.assert_allclose(data.coding.mean, np.nanmean(values, axis=0), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(data.coding.std, np.nanstd(values, axis=0), rtol=1e-4)
     mean, std = channel_statistics([np.array([[1.0, np.nan], [3.0, np.nan]])], 2)

@@ -144,6 +144,10 @@ def test_only_the_published_reviews_have_the_sets_name(root: Path, monkeypatch: 
     for options in ({}, {"partition": "published"}):
         fingerprint = imdb(root, verify=True, **options).fingerprint()
         assert fingerprint["official"] and fingerprint["name"] == "imdb"
+    first = min((root / "aclImdb/train/pos").iterdir())
+    first.rename(root / "aclImdb/train/neg/last.txt")  # the same texts in the same order with another label
+    with pytest.raises(DataError, match="does not hold the published reviews"):
+        imdb(root, verify=True)
 
 
 def test_reviews_are_downloaded_and_unpacked(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

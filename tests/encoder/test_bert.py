@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,19 @@ def test_a_cut_text_keeps_its_last_token_as_transformers_cuts_it(folder: Path, t
         assert data.splits["train"].batch([row]).inputs.tolist() == [ids]
         assert encoded(data, [example.content]).inputs.tolist() == [ids]
     assert data.rule_of_ids.endswith("without padding; of more than 5, the first 4 and the last")
+
+
+def test_a_text_that_the_tokenizer_empties_is_named_by_its_place(folder: Path, tmp_path: Path) -> None:
+    bare = json.loads((folder / "tokenizer.json").read_text()) | {"post_processor": None}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(bare))
+    table, rows = tmp_path / "texts.csv", "text,label\n" + "red dogs,0\nblue cat,1\n" * 20
+    table.write_text(rows)
+    data = prepared(TextCSV(file=table, tokenizer_folder=tmp_path, root=tmp_path / "tokens"))
+    with pytest.raises(DataError, match="no letter that the tokenizer reads"):
+        data.encode_one("\u200b")
+    table.write_text(f"{rows}\u200b,1\n")
+    with pytest.raises(DataError, match="line 42 has an empty text"):
+        prepared(replace(data))
 
 
 def test_a_folder_without_a_tokenizer_as_berts_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -113,7 +113,9 @@ class TextData(SequenceData):
             raise DataError("the text is empty")
         if any("\ud800" <= letter <= "\udfff" for letter in content):
             raise DataError("the text has a character that UTF-8 cannot write")
-        return next(iter(self.tokenizer.encode([content], self._tokenizer_folder)))
+        if not len(ids := next(iter(self.tokenizer.encode([content], self._tokenizer_folder)))):
+            raise DataError("the text has no letter that the tokenizer reads")
+        return ids
 
     def save_encoder(self, folder: Path) -> None:
         """Copies the tokenizer, if it was learned."""
@@ -159,9 +161,6 @@ class TextData(SequenceData):
         """Makes the cache with the tokenizer in the file `trained`, or with one that learns."""
         parts = self.read()
         every = [text for part in parts.values() for text in part]
-        for text in every:
-            if not text.content.strip():
-                raise DataError(f"{text.place} has an empty text; delete the row or file, or add its text")
         given = {stage: len(part) for stage, part in parts.items()}
         parts = self.with_test(parts)
         names, targets = self.answers_of(parts)
@@ -170,8 +169,7 @@ class TextData(SequenceData):
             self.tokenizer.train(self.texts_that_train(parts, targets["train"]), folder)
         else:
             write_text(folder / TOKENIZER_FILE, trained.read_text(encoding="utf-8"))
-        contents = [text.content for part in parts.values() for text in part]
-        tokens = paced(self.tokenizer.encode(contents, folder), "texts", len(contents))
+        tokens = self._tokens_of([text for part in parts.values() for text in part], folder)
         for stage, part in parts.items():
             SequenceStore.write(folder, stage, islice(tokens, len(part)), targets[stage])
             digests = b"".join(hashlib.sha256(text.content.encode()).digest() for text in part)
@@ -179,6 +177,14 @@ class TextData(SequenceData):
             Strings.write(folder, f"{IDENTITY}{stage}", (self.short_place(text.place) for text in part))
         facts = {**names, "sha256": digest_texts(every), "given": given}
         (folder / self.facts_file).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def _tokens_of(self, texts: Sequence[Text], folder: Path) -> Iterator[np.ndarray]:
+        """The tokens (n,) of each text. Raises DataError for a text that is blank, or that the tokenizer empties."""
+        tokens = self.tokenizer.encode([text.content for text in texts], folder)
+        for text, ids in zip(texts, paced(tokens, "texts", len(texts)), strict=True):
+            if not (len(ids) and text.content.strip()):
+                raise DataError(f"{text.place} has an empty text; delete the row or file, or add its text")
+            yield ids
 
     def texts_that_train(self, parts: Texts, targets: np.ndarray) -> list[str]:
         """The training texts, with `targets` (n, ...), without those for validation: the tokenizer learns from them."""
