@@ -73,7 +73,7 @@ def read_labelled(path: Path, kind: ContentKind, column: str, label: str) -> Ite
                     f"{place} has no column {missing[0]!r}; labelled.column and labelled.label can be {', '.join(row)}"
                 )
             text, name = row[column], row[label]
-            if not isinstance(text, str) or name is None or not str(name).strip():
+            if not isinstance(text, str) or not text.strip() or name is None or not str(name).strip():
                 raise DataError(f"{place}: {column} is {text!r} and {label} is {name!r}; give a text and its label")
             yield text, str(name)
         return

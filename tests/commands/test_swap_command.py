@@ -79,13 +79,16 @@ def test_a_text_model_is_swapped_healed_and_written_with_its_classes(
     call: Callable[..., int], bert: Path, tmp_path: Path
 ) -> None:
     transformers = pytest.importorskip("transformers")
-    assert call("attention=csp", "attention.group_size=4", "layers=1-2", "passes=4") == 0
+    file = tmp_path / "paragraphs.txt"
+    file.write_text("\n\n".join(random_texts(0, 120)))  # an empty line is no text
+    assert call(f"data.file={file}", "attention=csp", "attention.group_size=4", "layers=1-2", "passes=4") == 0
     folder = tmp_path / "swapped"
     report = json.loads((folder / "report.json").read_text())
     fidelity = [report["fidelity"][stage] for stage in ("swapped", "layers", "together")]
     assert all(after < 0.8 * before for before, after in zip(*[x["layer_errors"] for x in fidelity[:2]], strict=True))
     assert fidelity[2]["final_error"] < fidelity[1]["final_error"] < fidelity[0]["final_error"]
-    assert (report["layers"], report["depth"], report["num_held_out"]) == ([1, 2], 3, 12)
+    assert (report["layers"], report["depth"]) == ([1, 2], 3)
+    assert (report["num_inputs"], report["num_held_out"]) == (108, 12)
     opened = swap(transformers.BertForSequenceClassification.from_pretrained(folder)).eval()
     assert opened.config.swapped_attention["1"]["overrides"] == {"group_size": 4}
     original = transformers.BertForSequenceClassification.from_pretrained(bert).eval()
@@ -288,7 +291,7 @@ def test_every_scored_text_has_its_own_label_and_the_limit_holds(call: Callable[
 
 
 @pytest.mark.parametrize(
-    "row", ['{"text": "red dog", "label": null}', '{"text": null, "label": "a"}', '{"text": "red", "label": " "}']
+    "row", ['{"text": "red dog", "label": null}', '{"text": " ", "label": "a"}', '{"text": "red", "label": " "}']
 )
 def test_a_row_without_text_or_label_is_named_and_never_a_class_of_its_own(
     row: str, refuse: Callable[..., str], tmp_path: Path

@@ -111,6 +111,8 @@ def _split_inputs(inputs: HealingInputs, opened: LibraryModel) -> tuple[list[Con
     for one in read_inputs(file, opened.kind, inputs.column):
         if isinstance(one.content, DataError):
             raise DataError(f"{one.place}: {one.content}")
+        if isinstance(one.content, str) and not one.content.strip():
+            continue  # an empty line between two paragraphs
         contents.append(one.content)
         if inputs.limit is not None and len(contents) == inputs.limit + inputs.held_out:
             break
