@@ -107,9 +107,11 @@ def test_a_new_table_has_a_header_if_the_training_table_has_one(tmp_path: Path) 
     assert error.startswith("it has 3 columns, but the training table has 4; without a header")
 
 
-def test_a_checkpoint_refuses_columns_in_another_order_and_other_channels(tmp_path: Path) -> None:
+def test_a_checkpoint_keeps_its_scale_and_refuses_columns_in_another_order_and_other_channels(tmp_path: Path) -> None:
     trained = table(tmp_path / "a.csv", ROWS)
-    trained.load_state_dict(trained.state_dict())
+    again = table(tmp_path / "again.csv", ROWS.replace("1", "9"))
+    again.load_state_dict(again.state_dict() | {"coding": trained.state_dict()["coding"]})
+    assert [split.coding for split in again.splits.values()] == [trained.coding] * 3, "the scale of the training"
     other = table(tmp_path / "b.csv", "label,c,b,a\nx,3,2,1\ny,1,2,3\n")
     state = other.state_dict() | {"coding": trained.state_dict()["coding"]}
     with pytest.raises(DataError, match=r"b.csv has other columns of values than .* in series.json of the run"):
