@@ -127,6 +127,7 @@ class Group:
             self._splits[key] = self._read(source)
         data, split = self._splits[key]
         if source.folder is not None:
+            self._check_same_data(source, source.folder, data)
             check_recorded_encoding(source.folder, data)
         return split
 
@@ -141,8 +142,6 @@ class Group:
         if not len(split):
             raise DataError(f"{data.spec.name} has neither validation nor test samples")
         self.fingerprint = data.fingerprint()
-        if source.folder is not None:
-            self._check_same_data(source, source.folder, data)
         return data, split
 
     def _check_same_data(self, source: Source, folder: Path, data: DataModule) -> None:
