@@ -21,12 +21,13 @@ from torch.testing import assert_close
 
 from sliceformer_lab import swap
 from sliceformer_lab.__main__ import main
+from sliceformer_lab.commands.swap.labelled_task import LabelledTask
 from sliceformer_lab.commands.swap.pretrained_model import open_model
 from sliceformer_lab.commands.swap.swap_options import SwapOptions
 from sliceformer_lab.commands.swap.swap_report import measure
 from sliceformer_lab.commands.swap.swap_verdict import TOGETHER, SwapVerdict, verdict_section, verdict_sentence
 from sliceformer_lab.runs.folder import lock_folder
-from sliceformer_lab.training.heal import Healing, find_blocks, with_original_blocks
+from sliceformer_lab.training.heal import Healing, find_blocks
 
 WORDS = ("red", "blue", "dog", "cat", "runs", "sleeps", "under", "tree", "old", "the")
 
@@ -302,20 +303,19 @@ def test_a_row_without_text_or_label_is_named_and_never_a_class_of_its_own(
     assert not (tmp_path / "swapped").exists()
 
 
-def test_a_set_of_layers_is_scored_with_the_blocks_of_the_original_elsewhere(bert: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    original, student = (
-        swap(transformers.BertModel.from_pretrained(bert).eval(), name) for name in ("identity", "mean")
-    )
-    own, theirs = list(find_blocks(student)), list(find_blocks(original))
-    inputs = {"input_ids": torch.tensor([[2, 5, 6, 3]]), "attention_mask": torch.ones(1, 4, dtype=torch.long)}
-    with torch.no_grad(), with_original_blocks(student, original, {0, 1}):
-        mixed = student(**inputs).last_hidden_state
-        x = student.embeddings(inputs["input_ids"])
-        for block in (theirs[0], theirs[1], own[2]):
-            x = block(x)[0] if isinstance(block(x), tuple) else block(x)
-    assert_close(mixed, x)
-    assert list(find_blocks(student)) == own
+def test_a_set_of_layers_is_scored_with_the_blocks_of_the_original_elsewhere(
+    call: Callable[..., int], labelled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scored: list[str] = []  # + for each swapped layer
+
+    def correct(task: LabelledTask, model: Any) -> np.ndarray:
+        blocks = find_blocks(task.opened.trunk(model))
+        scored.append("".join("-+"[hasattr(block.attention.self, "mixer")] for block in blocks))
+        return np.ones(task.num_scored, dtype=bool)
+
+    monkeypatch.setattr(LabelledTask, "correct", correct)
+    assert call(f"labelled.file={labelled}", "controls=[]") == 0
+    assert scored == ["--+", "-++", "+--", "++-", "+++", "+++", "---"], "top 1, 2, bottom 1, 2, all, healed, original"
 
 
 @pytest.mark.parametrize("side", ["csp", "identity", "neither"])

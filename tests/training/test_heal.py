@@ -54,11 +54,12 @@ def test_softmax_attention_in_place_of_itself_has_nothing_to_heal() -> None:
     assert max(healing.step(batches(1)[0])) < 1e-8
 
 
-def test_a_padded_token_is_no_target() -> None:
+def test_a_padded_token_is_no_target_and_a_constant_has_the_error_one() -> None:
     (inputs,) = batches(1)
-    target = torch.randn(4, 12, 24)
-    output = torch.where(inputs["attention_mask"].bool()[..., None], target, 1e3)
-    assert relative_error(output, target, inputs) == 0
+    target, real = 5 + torch.randn(4, 12, 24), inputs["attention_mask"].bool()[..., None]
+    for output, error in ((target, 0.0), (target[real.expand_as(target)].mean(), 1.0)):
+        found = float(relative_error(torch.where(real, output, 1e3), target, inputs))
+        assert found == pytest.approx(error, rel=0.01)
 
 
 def test_a_model_without_blocks_is_refused() -> None:
