@@ -27,7 +27,7 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.commands.inspect import run_analysis
 from sliceformer_lab.commands.inspect.inspect_options import InspectOptions
 from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study, open_study
-from sliceformer_lab.commands.inspect.panels import caption, count_runs, name_rows
+from sliceformer_lab.commands.inspect.panels import caption, count_runs, lines_over, name_rows
 from sliceformer_lab.commands.inspect.parts import ALL_PARTS, WHOLE, only_parts
 from sliceformer_lab.commands.inspect.show_residual import ALONE, ShowResidual, bound_factors
 from sliceformer_lab.commands.inspect.show_spectrum import ShowSpectrum, _draw_spectra
@@ -129,8 +129,10 @@ def test_long_samples_come_a_few_at_a_time(study: Study, monkeypatch: pytest.Mon
     torch.testing.assert_close(spectrum.measured(group, opened), whole, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
-def test_best_weights_are_the_runs_and_opening_a_model_leaves_the_generators_alone(runs: Path, study: Study) -> None:
-    source = next(source for source in study.groups[0].sources if source.folder == runs / "m1")
+def test_best_weights_are_the_runs_and_opening_a_model_leaves_the_generators_alone(runs: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(runs / "m1", tmp_path / "m1")
+    (folder / "checkpoints" / "last.ckpt").unlink()  # whose weights are others in a longer run
+    source = open_study(InspectOptions(runs=str(folder))).groups[0].sources[0]
     before = torch.get_rng_state()
     model = source.model("best")
     assert torch.equal(torch.get_rng_state(), before)
@@ -148,6 +150,8 @@ def table_of_runs(**columns: list[Any]) -> pd.DataFrame:
 def test_a_spectrum_is_drawn_as_the_mean_over_all_runs(study: Study) -> None:
     means, values = [1.0, 4e-6, 1.0, 4e-7], {"seed": [0, 0, 1, 1], "index": [1, 2, 1, 2]}
     table = table_of_runs(mean=means, run=["a", "a", "b", "b"], samples=[6, 3, 6, 3], **values)
+    lines = lines_over(name_rows(table), "index")
+    assert (lines["high"] - lines["mean"]).tolist() == pytest.approx([0, 3.6e-6 / 2**0.5]), "over runs, not samples"
     figure = draw_chart(_draw_spectra(study.groups[0], name_rows(table), "raw"))
     drawn = figure.axes[0].lines[0]
     assert np.asarray(drawn.get_ydata()) == pytest.approx([1.0, 2.2e-6]), "not of the run above the rounding alone"

@@ -188,7 +188,7 @@ def test_chosen_channels_are_spread_over_all() -> None:
 @pytest.fixture(scope="module")
 def study() -> Callable[[], Study]:
     """Untrained models of digits, of which the analyses need no checkpoint."""
-    config = small_config("seed=3", "data.limit_train=32")
+    config = small_config("seed=3", "data.limit_train=32", "task.pool=cls")
     names = ("mha", "csp", "random_permutation", "fnet")
 
     def make() -> Study:
@@ -242,6 +242,7 @@ def test_maps_include_controls_and_name_attentions_without_maps(study: Callable[
             assert one(table, attention=attention, measure=measure) == pytest.approx(expected, abs=1e-9)
     assert one(table, attention="random_permutation", measure="overlap") == 1.0
     assert 0 < one(table, attention="csp", measure="overlap") < 1
+    assert one(table, attention="csp", measure="grid_distance_mean") > 1, "CLS has no place in the grid"
     shares = table[(table["measure"] == "distance_share") & (table["attention"] == "csp") & (table["layer"] == 1)]
     assert shares["index"].tolist() == list(range(1, DISTANCE_BINS + 1)) and shares["mean"].sum() == pytest.approx(1)
     assert "reach" not in set(table.loc[table["attention"] == "csp", "measure"])  # it needs all channels
