@@ -91,7 +91,10 @@ def test_simple_models_learn_the_classes_of_series_in_any_unit(unit: float, tmp_
     models = task.simple_models(data, len(rows["train"]))
     assert [model.name.partition(" +")[0] for model in models] == ["spectra", "time warping", "random convolutions"]
     for model in models:
-        found = model.fit_and_predict(contents["train"], targets["train"], {"test": contents["test"]})["test"]
+        far = {"val": [9 * series for series in contents["val"]]}  # which change no answer to others
+        parts = [{"test": contents["test"], **more} for more in ({}, far)]
+        found, again = (model.fit_and_predict(contents["train"], targets["train"], part)["test"] for part in parts)
+        np.testing.assert_array_equal(found, again)
         assert (found.argmax(axis=1) == targets["test"]).mean() > 0.8, model.name
 
 
