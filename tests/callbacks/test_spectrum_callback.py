@@ -176,25 +176,18 @@ def test_record_holds_the_measures_of_the_last_weights_without_cls(trained: tupl
             np.testing.assert_allclose(record.mean[name][-1, 0, PLACES.index(place)], mean, rtol=1e-4, atol=1e-6)
 
 
-def test_padding_never_reaches_a_measure(tmp_path: Path) -> None:
-    lengths = (5, 12, 12)  # the second and third sample are full rows but for CLS
-    train(tmp_path, Model(), Data(lengths), probe(tmp_path, num_samples=3), epochs=1)
-    record = ProbeRecord.load(tmp_path / "spectrum.npz")
-    assert record.num_tokens.tolist() == [4, 11, 11]
-    assert np.isfinite(record.mean["stable_rank"]).all()
-    assert np.isnan(record.mean["spectrum"][..., 11:]).all()
-    assert float(record.mean["cosine"][0, 0, 0, 0]) < 0.5  # rows of 1e3 would all point one way
-
-
-def test_long_samples_are_measured_on_a_fixed_subset_and_the_note_says_so(
+def test_padding_never_reaches_a_measure_and_the_note_says_what_is_left_out_of_long_samples(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    lengths = (5, 5, 12)  # with CLS
     with caplog.at_level(logging.INFO, logger="sliceformer_lab.callbacks.record_spectrum"):
-        train(tmp_path, Model(), Data(), probe(tmp_path, max_tokens=5), epochs=1)
+        train(tmp_path, Model(), Data(lengths), probe(tmp_path, num_samples=3, max_tokens=8), epochs=1)
     record = ProbeRecord.load(tmp_path / "spectrum.npz")
-    assert record.num_tokens.tolist() == [5] * 6
-    assert record.mean["spectrum"].shape[-1] == 5
-    assert "at most 5 of each, drawn with seed 0" in record.note
+    assert record.num_tokens.tolist() == [4, 4, 8] and record.mean["spectrum"].shape[-1] == 8
+    assert np.isfinite(record.mean["stable_rank"]).all()
+    assert np.isnan(record.mean["spectrum"][..., 4:]).all(), "most samples have four values"
+    assert float(record.mean["cosine"][0, 0, 0, 0]) < 0.5  # rows of 1e3 would all point one way
+    assert "4 to 11 tokens without CLS and padding, at most 8 of each, drawn with seed 0" in record.note
     assert record.note in caplog.text
 
 

@@ -421,26 +421,17 @@ def test_numbers_that_are_classes_have_one_order_however_they_are_written() -> N
     assert class_names_of(examples, "texts") == names, "a set has another order in each process"
 
 
-def test_texts_of_two_splits_are_counted_in_a_remark(tmp_path: Path) -> None:
+def test_texts_of_two_splits_and_a_column_that_is_not_read_are_remarks(tmp_path: Path) -> None:
     parts = [(f"film {i}", "train") for i in range(20)] + [(f"film {i}", "test") for i in range(17, 23)]
-    parts += [("film 3", "val"), ("another film", "val")]
+    parts += [("film 3", "val"), ("another film", "val"), ("film 22", "val")]
     rows = "".join(f"{text},{'neg' if i % 2 else 'pos'},{stage}\n" for i, (text, stage) in enumerate(parts))
-    (remark,) = text_csv(table(tmp_path, "text,label,split\n" + rows), split_column="split").remarks()
-    assert remark.startswith("4 of 8 validation and test texts are also training texts (1 of 2 val, 3 of 6 test)")
+    trained, selected = text_csv(table(tmp_path, "text,label,split\n" + rows), split_column="split").remarks()
+    assert trained.startswith("4 of 9 validation and test texts are also training texts (1 of 3 val, 3 of 6 test)")
+    assert selected.startswith("1 of 6 test texts are also validation texts, which select the epoch")
     clean = text_csv(table(tmp_path / "clean", "text,label,split\n" + rows.replace("film", "show", 20)))
-    (remark,) = clean.remarks()
-    assert remark.endswith("texts.csv has a column split, which is not read: data.split_column=split uses it")
+    assert clean.remarks()[-1].endswith("has a column split, which is not read: data.split_column=split uses it")
     other = table(tmp_path / "clean", "text,label,split\nanother,neg,val\nlast,pos,val\n", "val.csv")
     assert text_csv(tmp_path / "clean" / "texts.csv", val_file=str(other)).remarks() == []
-
-
-def test_a_file_that_is_both_validation_and_test_set_is_named_in_a_remark(tmp_path: Path) -> None:
-    rows = [f"{kind} film {i},{'neg' if i % 2 else 'pos'}\n" for kind, n in (("old", 20), ("new", 4)) for i in range(n)]
-    other = table(tmp_path / "other", "text,label\n" + "".join(rows[19:]))
-    train = table(tmp_path, "text,label\n" + "".join(rows[:20]))
-    trained, selected = text_csv(train, val_file=str(other), test_file=str(other)).remarks()
-    assert trained.startswith("2 of 10 validation and test texts are also training texts")
-    assert selected.startswith("4 of 5 test texts are also validation texts, which select the epoch")
 
 
 def test_labels_that_are_many_numbers_are_no_classes(tmp_path: Path) -> None:
