@@ -15,7 +15,7 @@ SUFFIX = "a swapped attention needs padding behind the tokens; pad on the right 
 
 def chosen_layers(layers: Iterable[int] | None, depth: int) -> list[int]:
     """The layers to swap, each once. Raises ValueError for what is no list of layers that a model of `depth` has."""
-    if layers is None:
+    if layers is None or not depth:  # a model without layers is refused by what builds them
         return list(range(depth))
     given = list(layers) if isinstance(layers, Iterable) else [None]
     chosen = [operator.index(i) for i in given if hasattr(i, "__index__") and not isinstance(i, bool)]

@@ -320,9 +320,11 @@ def test_a_causal_model_is_refused() -> None:
         swap(text_model("Bert", is_decoder=True), "csp")
 
 
-def test_a_model_whose_other_layers_would_attend_in_another_way_is_refused() -> None:
+@pytest.mark.parametrize("kind", ["Splinter", "GPT2"])  # GPT-2 has no layer that swap knows
+def test_a_model_whose_other_layers_would_attend_in_another_way_is_refused(kind: str) -> None:
     transformers = pytest.importorskip("transformers")
-    model = transformers.SplinterModel(transformers.SplinterConfig(**SMALL, vocab_size=50, max_position_embeddings=16))
+    config = getattr(transformers, f"{kind}Config")(**SMALL, vocab_size=50, max_position_embeddings=16)
+    model = getattr(transformers, f"{kind}Model")(config)
     with pytest.raises(ValueError, match="is more than scaled_dot_product_attention, which other layers keep"):
         swap(model, "csp", layers=[0])
 
