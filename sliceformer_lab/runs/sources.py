@@ -75,7 +75,7 @@ def code_version(config: Mapping[str, Any]) -> str | None:
     commit = git_commit()
     if not (own := [digest_of(file) for file in _own_code(config)]):
         return commit
-    return f"{commit or ''}+{hashlib.sha256(''.join(own).encode()).hexdigest()[:8]}"
+    return f"{commit or 'unknown'}+{hashlib.sha256(''.join(own).encode()).hexdigest()[:8]}"
 
 
 def _own_code(config: Mapping[str, Any]) -> list[Path]:

@@ -147,6 +147,9 @@ def test_trials_of_another_commit_than_the_reporting_runs_are_named(tmp_path: Pa
     found = audit(tmp_path, WrittenRuns(peaked))
     assert len(found["commits"]) == 1 and "different versions of the code" not in page_of(tmp_path)
     runs = tmp_path / "audit" / "runs"
+    set_commit(min(runs.glob("trial-csp-*")), f"{found['commits'][0]}+0wn")  # of an own operator
+    audit(tmp_path, WrittenRuns(peaked))
+    assert "different versions of the code" not in page_of(tmp_path)
     set_commit(min(runs.glob("trial-csp-*")), "0ther")
     assert set(audit(tmp_path, WrittenRuns(peaked))["commits"]) == {*found["commits"], "0ther"}
     assert "- Runs of different versions of the code: " in page_of(tmp_path)

@@ -97,7 +97,7 @@ class Comparison:
     @cached_property
     def commits(self) -> list[str]:
         """The versions of the code of the trials and the reporting runs."""
-        return sorted({str(run.summary.git_commit) for run in known_runs(self.folder)})
+        return sorted({run.summary.git_commit or "unknown" for run in known_runs(self.folder)})
 
     @cached_property
     def references(self) -> list[dict[str, Any]]:

@@ -201,8 +201,12 @@ def missing_rows(found: Comparison) -> str | None:
 
 
 def version_note(commits: Sequence[str]) -> list[str]:
-    """A remark about runs of several commits; none if all are of one."""
-    return [f"Runs of different versions of the code: {', '.join(commits)}."] if len(commits) > 1 else []
+    """A remark about runs of several commits; none if all are of one.
+
+    The version of a row with an own operator has + and a digest of it, which the declaration keeps the same.
+    """
+    several = len({commit.partition("+")[0] for commit in commits}) > 1
+    return [f"Runs of different versions of the code: {', '.join(commits)}."] if several else []
 
 
 def first_finding(one: Outcome) -> Finding:
