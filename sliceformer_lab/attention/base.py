@@ -235,7 +235,10 @@ class Attention(ComputedBuffers, ABC):
         """Mixed values (B, N, H*D) -> (B, N, dim), called once per forward pass, with the values (B, N, H*D) as well.
 
         Every forward pass ends here, also of a block that does the projections, so observers see v and mixed.
+        Raises ValueError for a mix of another shape than v, which the residual sum might broadcast.
         """
+        if mixed.shape != v.shape:
+            raise ValueError(f"{type(self).__name__}.mix gave {tuple(mixed.shape)} for values {tuple(v.shape)}")
         for observe in self._observers:
             observe(v, mixed)
         return self.out(mixed)

@@ -86,6 +86,18 @@ def test_inputs_that_do_not_fit_one_another_are_refused(
         layer(torch.randn(shape), padding, bias)
 
 
+class FirstToken(sliceformer_lab.attention.Attention):
+    """Gives one token, which a residual sum would broadcast to all."""
+
+    def mix(self, v: Tensor, q: Any = None, k: Any = None, given: Any = None) -> Tensor:
+        return v[:, :1]
+
+
+def test_a_mix_of_another_shape_than_its_values_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"FirstToken\.mix gave \(2, 1, 8\) for values \(2, 9, 8\)"):
+        FirstToken(make_spec())(torch.randn(2, 9, DIM))
+
+
 @pytest.mark.parametrize("name", option_names("attention"))
 def test_an_input_without_tokens_is_refused_in_one_sentence(name: str) -> None:
     with pytest.raises(ValueError, match=r"^\w+ takes tokens \(B, N, dim\) with N > 0, got \(2, 0, 8\)$"):

@@ -139,8 +139,8 @@ def blocks(layer: Attention, v: Tensor, padding: Padding | None) -> Tensor:
     return torch.cat([block.sort(1)[0] for block in v.split(64, dim=1)], dim=1)
 
 
-def full_length(layer: Attention, v: Tensor, padding: Padding | None) -> Tensor:
-    return torch.cat([v, v.new_zeros(len(v), (layer.spec.max_len or 0) - v.shape[1], v.shape[2])], dim=1)
+def full_length(layer: Attention, y: Tensor, x: Tensor) -> Tensor:
+    return torch.cat([y, y.new_zeros(len(y), (layer.spec.max_len or 0) - y.shape[1], y.shape[2])], dim=1)
 
 
 def infinite_gradient_at_padding(layer: Attention, v: Tensor, padding: Padding | None) -> Tensor:
@@ -150,9 +150,9 @@ def infinite_gradient_at_padding(layer: Attention, v: Tensor, padding: Padding |
 BROKEN: list[tuple[Callable[[checks.Factory], None], type[Attention]]] = [
     (checks.check_declares_complexity_and_source, toy(source="")),
     (checks.check_lengths, mixing(lambda layer, v, padding: v / torch.tensor(v.shape[1] - 1))),
-    (checks.check_lengths, mixing(lambda layer, v, padding: v[:, : v.shape[1] // 4 * 4])),
-    (checks.check_lengths, mixing(lambda layer, v, padding: v[:, :1])),
-    (checks.check_lengths, mixing(full_length)),
+    (checks.check_lengths, running(lambda layer, y, x: y[:, : y.shape[1] // 4 * 4])),
+    (checks.check_lengths, running(lambda layer, y, x: y[:, :1])),
+    (checks.check_lengths, running(full_length)),
     (checks.check_lengths, running(lambda layer, y, x: y if len(x) else y[..., 0])),
     (checks.check_gradients_reach_everything, DeadParameter),
     (checks.check_gradients_reach_everything, ZeroGradient),
