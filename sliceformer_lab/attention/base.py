@@ -208,9 +208,15 @@ class Attention(ComputedBuffers, ABC):
         return rotate(x, parts, grid=spec.grid, num_prefix=spec.num_prefix, order=spec.token_order)
 
     def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
-        """(B, N, dim) -> (B, N, dim); bias (B, H, N, N) is ignored unless `accepts_bias`."""
+        """(B, N, dim) -> (B, N, dim); bias (B, H, N, N) is ignored unless `accepts_bias`.
+
+        Raises ValueError for a mix of another shape than the values, which a residual sum might broadcast.
+        """
         v, q, k = self.project(x)
-        return self.project_out(v, self.mix(v, q, k, self.check_inputs(x, padding, bias)))
+        mixed = self.mix(v, q, k, self.check_inputs(x, padding, bias))
+        if mixed.shape != v.shape:
+            raise ValueError(f"{type(self).__name__}.mix gave {tuple(mixed.shape)} for values {tuple(v.shape)}")
+        return self.project_out(v, mixed)
 
     def check_inputs(self, x: Tensor, padding: Padding | None, bias: Tensor | None) -> BlockInputs:
         """Checks tokens (B, N, dim), padding and bias. Raises ValueError, also for what torch would broadcast."""
@@ -235,10 +241,7 @@ class Attention(ComputedBuffers, ABC):
         """Mixed values (B, N, H*D) -> (B, N, dim), called once per forward pass, with the values (B, N, H*D) as well.
 
         Every forward pass ends here, also of a block that does the projections, so observers see v and mixed.
-        Raises ValueError for a mix of another shape than v, which the residual sum might broadcast.
         """
-        if mixed.shape != v.shape:
-            raise ValueError(f"{type(self).__name__}.mix gave {tuple(mixed.shape)} for values {tuple(v.shape)}")
         for observe in self._observers:
             observe(v, mixed)
         return self.out(mixed)
