@@ -115,13 +115,14 @@ def check_derivatives(make: Factory) -> None:
 
 
 def check_padding_changes_nothing(make: Factory) -> None:
-    """What a real token receives does not depend on padding.
+    """What a real token receives does not depend on padding, nor on other samples.
 
     Real rows and their gradients equal those of the sample alone; padding receives no gradient from them.
     """
     layer = build(make)
     samples = [tokens(n, batch=1, seed=n)[0] for n in (1, 5, 9, 12)]
     if not layer.accepts_padding:
+        assert_close(layer(tokens(MAX_LEN))[:1], layer(tokens(MAX_LEN)[:1]))
         return _assert_refuses(layer, *padded(samples, MAX_LEN))
     for bias in (None, random_bias(len(samples))) if layer.accepts_bias else (None,):
         for num_tokens in (12, MAX_LEN):
@@ -140,7 +141,7 @@ def _assert_padding_changes_nothing(
 
     x, padding = padded(samples, num_tokens)
     out, gradient = run(x, padding, slice(None))
-    require(not gradient[~padding.mask].any(), "real tokens depend on padding")
+    require(not gradient[~padding.mask].any(), "real tokens depend on padding or other samples")
     for i, sample in enumerate(samples):
         expected, expected_gradient = run(sample[None].clone(), None, slice(i, i + 1))
         assert_close(out[i, : len(sample)], expected[0])

@@ -143,6 +143,12 @@ def full_length(layer: Attention, y: Tensor, x: Tensor) -> Tensor:
     return torch.cat([y, y.new_zeros(len(y), (layer.spec.max_len or 0) - y.shape[1], y.shape[2])], dim=1)
 
 
+def mean_of_samples(self: Attention, v: Tensor, q: Any = None, k: Any = None, given: BlockInputs = ALONE) -> Tensor:
+    if given.padding is not None:
+        raise ValueError("no padding")
+    return v + v.mean(0)
+
+
 def infinite_gradient_at_padding(layer: Attention, v: Tensor, padding: Padding | None) -> Tensor:
     return v if padding is None else v + (v - v).where(~padding.mask[:, :, None], 1).sqrt()
 
@@ -164,6 +170,7 @@ BROKEN: list[tuple[Callable[[checks.Factory], None], type[Attention]]] = [
     (checks.check_padding_changes_nothing, toy(mix=mix_of_bias, accepts_bias=True)),
     (checks.check_padding_changes_nothing, mixing(lambda layer, v, padding: v / v.shape[1])),
     (checks.check_padding_changes_nothing, mixing(lambda layer, v, padding: v, accepts_padding=False)),
+    (checks.check_padding_changes_nothing, toy(mix=mean_of_samples, accepts_padding=False)),
     (checks.check_finite_at_padding, mixing(lambda layer, v, p: v if p is None else v / p.mask[:, :, None])),
     (checks.check_finite_at_padding, mixing(infinite_gradient_at_padding)),
     (checks.check_finite_in_bf16, mixing(lambda layer, v, padding: v / (torch.full_like(v, 1.001) - 1))),

@@ -63,6 +63,19 @@ def test_a_map_of_a_changed_operator_is_refused_and_one_of_other_operators_goes_
     assert not draw("csp")
 
 
+@pytest.mark.parametrize("leaks", [False, True])
+def test_an_audit_warns_of_an_operator_that_breaks_the_contract(
+    code: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, leaks: bool
+) -> None:
+    if leaks:
+        code.write_text(CODE.replace("v.flip(1)", "v.flip(1) + v.mean(0)"))
+    launcher = WrittenRuns(lambda words: 0.8 + int(words["seed"]) / 9e4)
+    audit(tmp_path, launcher, against=("changing",), seeds=3)
+    warning = "changing breaks the contract, so its scores may be wrong: "
+    assert (f"WARNING: {warning}" in caplog.text) == leaks
+    assert (f"- {warning}" in (tmp_path / "audit" / "report" / "audit.md").read_text()) == leaks
+
+
 def test_an_audit_against_a_changed_operator_is_refused(code: Path, tmp_path: Path) -> None:
     launcher = WrittenRuns(lambda words: (0.9 if words["attention"] == "csp" else 0.8) + int(words["seed"]) / 9e4)
     audit(tmp_path, launcher, against=("changing",), seeds=3)

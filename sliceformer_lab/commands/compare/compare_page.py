@@ -182,7 +182,8 @@ def _format_margin(found: Comparison) -> str:
 
 def page_notes(found: Comparison) -> list[str]:
     """Remarks that are not in the sentence."""
-    notes = [missing] if (missing := missing_rows(found)) else []
+    notes = [row.contract_note for row in found.rows if row.contract_note]
+    notes += [missing] if (missing := missing_rows(found)) else []
     notes += [order] if (order := order_note(found)) else []
     return [*notes, *version_note(found.commits)]
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from sliceformer_lab.attention.contract import CHECKS, broken_rule
 from sliceformer_lab.commands.compare.compare_options import (
     BASE_ROW,
     FIRST_SEED,
@@ -17,6 +20,7 @@ from sliceformer_lab.commands.compare.search import OTHER_OPTIONS, Point
 from sliceformer_lab.config.checked import RunPlan, check_config
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.explain import job_config
+from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.plain_checks import missing_files, new_run_faults
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.spec import DataSpec
@@ -66,6 +70,15 @@ class ComparedRow:
         free += WIDTH_OPTIONS if "params" in options.axes else []
         free += TIME_OPTIONS if "time" in options.axes else []
         return (*free, *(["data.split_seed"] if options.splits else []))
+
+    @cached_property
+    def contract_note(self) -> str | None:
+        """The rules of the contract that the user's own operator breaks; the tests check ours."""
+        node = self.plan.plain["attention"]
+        if all(layer.target.__module__.startswith("sliceformer_lab.") for layer in attention_nodes(node)):
+            return None
+        broken = [str(inspect.getdoc(check)).splitlines()[0] for check in CHECKS if broken_rule(check, node)]
+        return f"{self.name} breaks the contract, so its scores may be wrong: {' '.join(broken)}" if broken else None
 
     def trial(self, point: Point, seed: int, sizes: Sequence[str] | None = None) -> PlannedJob:
         """A run that tries a point, with these sizes or those of the first axis; it does not score the test set."""

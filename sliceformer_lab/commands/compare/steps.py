@@ -65,7 +65,8 @@ def run_comparison(word: str, options: CompareOptions, launcher: Launcher) -> No
             f"{declaration['digest']} at {declaration['time']}\n"
             f"  in {folder}\n  if it is stopped, the same command goes on"
         )
-        for warning in (seeds_warning(options), *(f"{name} takes no part: {why}" for name, why in refused.items())):
+        absent = [f"{name} takes no part: {why}" for name, why in refused.items()]
+        for warning in (seeds_warning(options), *absent, *(row.contract_note for row in rows)):
             if warning:
                 log.warning(f"WARNING: {warning}")
         parameters = solve_ways(rows) if "params" in options.axes else None
