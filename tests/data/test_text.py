@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -91,6 +92,14 @@ def test_tokens_spell_every_text_and_names_of_special_tokens_are_text(tmp_path: 
     assert [pieces.token_to_id(name) for name in SPECIALS] == list(range(7))
     tokenizer.train(TEXTS[2:], tmp_path)
     assert load_pieces(tmp_path).get_vocab() != pieces.get_vocab(), "a file that was written again is read again"
+
+
+def test_a_word_of_many_characters_is_learned_in_seconds(tmp_path: Path) -> None:
+    tokenizer, texts = PieceTokenizer(300), ["x" * 200_000, *TEXTS]  # 70 s as one word
+    started = time.process_time()
+    tokenizer.train(texts, tmp_path)
+    assert time.process_time() - started < 10
+    assert [tokenizer.decode(ids, tmp_path) for ids in tokenizer.encode(texts, tmp_path)] == texts
 
 
 # IMDB

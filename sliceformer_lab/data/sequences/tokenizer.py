@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ SPECIALS = ("[PAD]", "[UNK]", "[BOS]", "[EOS]", "[SEP]", "[CLS]", "[MASK]")  # i
 NUM_BYTES = 256
 TOKENIZER_FILE = "tokenizer.json"
 CHUNK_TEXTS = 1000  # texts that are encoded at once
+LONG_WORD = re.compile(r"(\S{1000})(?=\S)")  # learning pieces takes time quadratic in the length of a word
 
 VocabSize = Annotated[int, Field(ge=len(SPECIALS) + NUM_BYTES, le=2**16)]
 TokenKind = Literal["bytes", "bpe"]
@@ -119,7 +121,7 @@ class PieceTokenizer(Tokenizer):
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        model.train_from_iterator(texts, trainer)
+        model.train_from_iterator((LONG_WORD.sub("\\1\n", text) for text in texts), trainer)
         model.save(str(folder / TOKENIZER_FILE))
 
     def encode(self, texts: Sequence[str], folder: Path) -> Iterator[np.ndarray]:
