@@ -115,9 +115,10 @@ def check_derivatives(make: Factory) -> None:
 
 
 def check_padding_changes_nothing(make: Factory) -> None:
-    """What a real token receives does not depend on padding, nor on other samples.
+    """What a real token receives does not depend on padding.
 
-    Real rows and their gradients equal those of the sample alone; padding receives no gradient from them.
+    Real rows and their gradients equal those of the sample alone, with padding or, if refused, without; padding
+    receives no gradient from them.
     """
     layer = build(make)
     samples = [tokens(n, batch=1, seed=n)[0] for n in (1, 5, 9, 12)]

@@ -99,6 +99,19 @@ def test_the_order_before_and_after_tuning_is_that_of_rows_with_a_trial_that_fin
     assert "On validation tuning" not in page_of(tmp_path / "one")
 
 
+def test_the_order_after_tuning_is_that_on_the_seeds_that_all_rows_have(tmp_path: Path) -> None:
+    disputed = {("0.003", "0"): 0.9, ("0.003", "1"): 0.8, ("0.001", "0"): 0.8, ("0.001", "1"): 0.85}
+
+    def accuracy(words: Words) -> float:
+        rate, seed = words["optim.lr"], words["seed"]
+        if words["attention"] == "identity":
+            return peaked(words, 0.7)
+        return 0.3 if seed == "2" else disputed.get((rate, seed), peaked(words, 0.8))
+
+    audit(tmp_path, WrittenRuns(accuracy))
+    assert "On validation tuning does not change the order: csp > identity." in page_of(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("p", "text"),
     [

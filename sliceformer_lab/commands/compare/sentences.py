@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 
 from sliceformer_lab.commands.compare.compare_options import (
     AXIS_NAMES,
@@ -169,11 +170,14 @@ def unreached_reference(found: Comparison) -> str | None:
 
 
 def order_note(found: Comparison) -> str | None:
-    """Whether tuning changes the order of the rows that learned on validation; None for fewer than two."""
-    tuning, sign = found.tuning, found.goal.sign
-    best = {name: one.mean for name, one in tuning.chosen.items() if one is not None and tuning.learned[name]}
+    """Whether tuning changes the order of the rows that learned on validation; None for fewer than two.
+
+    It compares means over the tuning seeds; a further seed decided only between some points of some rows.
+    """
+    tuning, sign, seeds = found.tuning, found.goal.sign, len(found.options.tuning_seeds)
+    best = {name: fmean(one.scores[:seeds]) for name, one in tuning.chosen.items() if one and tuning.learned[name]}
     own = {
-        row.name: next(one.mean for one in tuning.trials[row.name] if one.point.rate == row.own_rate)
+        row.name: next(fmean(one.scores[:seeds]) for one in tuning.trials[row.name] if one.point.rate == row.own_rate)
         for row in found.rows
         if row.name in best
     }
