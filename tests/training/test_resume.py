@@ -249,6 +249,16 @@ def test_unusable_checkpoint_is_refused_in_a_sentence_and_never_executed(
     assert not trace.exists() and file.read_bytes() == damaged
 
 
+def test_a_run_without_its_checkpoints_warns_that_it_begins_anew(
+    digits: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = unfinished_copy(digits, tmp_path)
+    reached = read_summary(folder)["starts"][-1]["to_step"]
+    shutil.rmtree(folder / "checkpoints")
+    assert main([f"resume={folder}"]) == 0
+    assert f"WARNING: no checkpoint is left of the {reached} steps trained before" in capfd.readouterr().out
+
+
 def fill_with_nan(file: Path, trace: Path) -> None:
     content = read_checkpoint(file)
     content["state_dict"]["head.weight"].fill_(torch.nan)

@@ -149,6 +149,9 @@ class RecordPlace(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         del pl_module
+        reached = max((start.get("to_step", 0) for start in self._summary.content["starts"][:-1]), default=0)
+        if reached and not trainer.global_step:
+            log.warning(f"WARNING: no checkpoint is left of the {reached:,} steps trained before; it begins anew")
         self._summary.note_start(from_step=trainer.global_step, processes=trainer.world_size)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
