@@ -67,9 +67,10 @@ def new_run_faults(config: Mapping[str, Any], given: Container[str]) -> list[str
 
 def _written_data(config: Mapping[str, Any]) -> Iterator[str]:
     """A folder of data that would hold what runs write: it would be other data after each run."""
-    folders = {place: Path(path) for place, path in own_paths(config).items() if place not in FILES}
-    for (place, folder), (name, path) in itertools.product(folders.items(), config["paths"].items()):
-        if Path(path).expanduser().resolve().is_relative_to(folder.expanduser().resolve()):
+    folders = {place: Path(path).expanduser() for place, path in own_paths(config).items() if place not in FILES}
+    written = {name: path for name, path in config["paths"].items() if isinstance(path, str)}
+    for (place, folder), (name, path) in itertools.product(folders.items(), written.items()):
+        if Path(path).expanduser().resolve().is_relative_to(folder.resolve()):
             yield f"{place}: {folder} holds paths.{name}={path}, where runs write; give paths.{name} another folder"
 
 

@@ -159,7 +159,8 @@ WITH_CLASSES = {
     ),
     "+callbacks.x=3 callbacks.checkpoints=null": ("callbacks.x: given 3", "callbacks.checkpoints: given None"),
     "encoder.num_heads=7": "num_heads=7 does not divide dim",
-    "task=image_folder data.root=. paths.outputs=.": (
+    "task=image_folder data.root=. paths.outputs=. +paths.more=3": (
+        "paths.more: given 3, should be a valid string",
         "/data, where runs write; give paths.data another folder",
         "where runs write; give paths.outputs another folder",
     ),
