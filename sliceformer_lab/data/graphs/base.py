@@ -138,8 +138,12 @@ class GraphData(BucketedData):
         size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
         write_json(folder / self.facts_file, {"read": len(kept) + left_out.total(), "left_out": dict(left_out)})
         log.info(f"{self.title}: {len(kept):,} graphs of {size / len(kept):.1f} bytes each")
-        if left_out:
-            log.info(f"{self.title}: {left_out.total():,} graphs are left out ({_list_counts(left_out)})")
+
+    def remarks(self) -> list[str]:
+        found, facts = super().remarks(), self.facts()
+        if left_out := Counter(facts["left_out"]):
+            found.append(f"{left_out.total():,} of {facts['read']:,} graphs are left out ({_list_counts(left_out)})")
+        return found
 
     def make_splits(self) -> dict[Stage, Split]:
         folder, shares = self.folder, self.held_out_shares(())
