@@ -317,6 +317,11 @@ def _measure_cost(make: Factory, num_tokens: int, batch: int, ragged: bool) -> C
     return cost
 
 
+def rule_of(check: Callable[[Factory], None]) -> str:
+    """The sentence of the rule that a check tests: its first line."""
+    return str(check.__doc__).splitlines()[0]
+
+
 def broken_rule(check: Callable[[Factory], None], attention: Node, device: str = "cpu") -> str | None:
     """What the option breaks of a rule on a device, in its first or its fourth layer; None if it keeps the rule.
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from sliceformer_lab.attention.contract import CHECKS, broken_rule
+from sliceformer_lab.attention.contract import CHECKS, broken_rule, rule_of
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import check_node, schema
 from sliceformer_lab.errors import LabError
@@ -24,7 +24,7 @@ def check_contract(name: str, node: Mapping[str, Any]) -> None:
     missing = sorted(set(schema(check_node(node, "attention").target)) - set(node))
     faults = {YAML_RULE: f"it lacks {', '.join(missing)}" if missing else None}
     for check in CHECKS:
-        faults[str(inspect.getdoc(check)).splitlines()[0]] = broken_rule(check, node)
+        faults[rule_of(check)] = broken_rule(check, node)
     classes = [
         f"{k.__qualname__} in {inspect.getfile(k)}, {getattr(k, 'complexity', 'no complexity given')}" for k in kinds
     ]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from sliceformer_lab.attention.contract import CHECKS, broken_rule
+from sliceformer_lab.attention.contract import CHECKS, broken_rule, rule_of
 from sliceformer_lab.commands.compare.compare_options import (
     BASE_ROW,
     FIRST_SEED,
@@ -77,7 +76,7 @@ class ComparedRow:
         node = self.plan.plain["attention"]
         if all(layer.target.__module__.startswith("sliceformer_lab.") for layer in attention_nodes(node)):
             return None
-        broken = [str(inspect.getdoc(check)).splitlines()[0] for check in CHECKS if broken_rule(check, node)]
+        broken = [rule_of(check) for check in CHECKS if broken_rule(check, node)]
         return f"{self.name} breaks the contract, so its scores may be wrong: {' '.join(broken)}" if broken else None
 
     def trial(self, point: Point, seed: int, sizes: Sequence[str] | None = None) -> PlannedJob:

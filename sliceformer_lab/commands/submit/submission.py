@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sliceformer_lab.attention.contract import CHECKS
+from sliceformer_lab.attention.contract import CHECKS, rule_of
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
 from sliceformer_lab.commands.benchmark.machine import machine
 from sliceformer_lab.commands.benchmark.run_suite import run_benchmark
@@ -59,7 +58,7 @@ def submit(options: SubmitOptions, launcher: Launcher) -> Line:
         "options": {key: value for key, value in asdict(options).items() if key != "folder"},
         "node": node,
         "sources": source_digests(node),
-        "rules": [str(inspect.getdoc(check)).splitlines()[0] for check in CHECKS],  # all of them kept
+        "rules": [rule_of(check) for check in CHECKS],  # all of them kept
         "growth": {"seconds": seconds, "exponent": _fit_exponent(seconds), "machine": facts},
         "probes": {cell["probe"]: _summarise_cell(cell) for cell in cells},
         "data": _test_digests(folder / "map" / RUNS),
