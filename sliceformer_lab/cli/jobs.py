@@ -15,7 +15,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from sliceformer_lab.cli.run_plan import claim_folder, complete_plan, plan_run
 from sliceformer_lab.config.checked import RunPlan, check_config
 from sliceformer_lab.config.compose import NOT_OF_A_RUN, no_such_option, option_names, plain_values
-from sliceformer_lab.config.plain_checks import number_faults
+from sliceformer_lab.config.plain_checks import number_faults, written_data
 from sliceformer_lab.config.schema import CheckedNode, ConfigError, check_node, check_options
 from sliceformer_lab.errors import DataError, LabError, machine_error
 from sliceformer_lab.runs.folder import CONFIG, read_child_config, remove_unstarted
@@ -49,6 +49,8 @@ def training_job(cfg: DictConfig, folder: Path) -> None:
     """Plan the run and build its data, then train, or score a finished run again. Raises LabError."""
     config = {key: value for key, value in unchecked_values(cfg).items() if key not in NOT_OF_A_RUN}
     plan = plan_run(config, list(HydraConfig.get().overrides.task))
+    if not plan.resume and (faults := list(written_data(config, {"hydra.run.dir": str(folder)}))):
+        raise ConfigError("; ".join(faults))
     from sliceformer_lab.training.run import run
 
     data = _data_of(plan, folder)

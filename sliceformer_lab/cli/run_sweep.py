@@ -102,7 +102,9 @@ def run_sweep(plan: SweepPlan, command: Command, arguments: Arguments, argv: Seq
 
 
 def _write_once(sweep: Sweep) -> None:
-    """Write the plan, or find the same one in the folder. Raises ConfigError for another one."""
+    """Write the plan, or find the same one in the folder. Raises ConfigError for another one, or in data."""
+    if inside := [name for name in sweep.data if sweep.folder.is_relative_to(name)]:
+        raise ConfigError(f"{sweep.folder} is in the data {inside[0]}, which it would change; choose another folder")
     try:
         sweep.folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError, FileNotFoundError) as error:

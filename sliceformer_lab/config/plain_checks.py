@@ -61,17 +61,18 @@ def new_run_faults(config: Mapping[str, Any], given: Container[str]) -> list[str
     A warm-up is only refused if the command line sets its length: the published recipe of lra_retrieval ends within it.
     """
     warmup = _long_warmup(config["optim"]) if any(f"optim.{key}" in given for key in LENGTHS) else ()
-    faults = (_long_pattern(config), _uneven_heads(config["encoder"]), _written_data(config))
+    paths = {f"paths.{name}": path for name, path in config["paths"].items()}
+    faults = (_long_pattern(config), _uneven_heads(config["encoder"]), written_data(config, paths))
     return [*size_faults(config), *warmup, *itertools.chain(*faults)]
 
 
-def _written_data(config: Mapping[str, Any]) -> Iterator[str]:
-    """A folder of data that would hold what runs write: it would be other data after each run."""
+def written_data(config: Mapping[str, Any], places: Mapping[str, Any]) -> Iterator[str]:
+    """A sentence for each folder of data that holds one of `places`, by option: what runs write there changes data."""
     folders = {place: Path(path).expanduser() for place, path in own_paths(config).items() if place not in FILES}
-    written = {name: path for name, path in config["paths"].items() if isinstance(path, str)}
-    for (place, folder), (name, path) in itertools.product(folders.items(), written.items()):
+    written = {option: path for option, path in places.items() if isinstance(path, str)}
+    for (place, folder), (option, path) in itertools.product(folders.items(), written.items()):
         if Path(path).expanduser().resolve().is_relative_to(folder.resolve()):
-            yield f"{place}: {folder} holds paths.{name}={path}, where runs write; give paths.{name} another folder"
+            yield f"{place}: {folder} holds {option}={path}, where runs write; give {option} another folder"
 
 
 def _uneven_heads(encoder: Mapping[str, Any]) -> Iterator[str]:

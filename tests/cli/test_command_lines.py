@@ -159,6 +159,8 @@ WITH_CLASSES = {
     ),
     "+callbacks.x=3 callbacks.checkpoints=null": ("callbacks.x: given 3", "callbacks.checkpoints: given None"),
     "encoder.num_heads=7": "num_heads=7 does not divide dim",
+    "task=image_folder data.root=damaged paths.data=. hydra.run.dir=damaged/run": "damaged/run, where runs write",
+    "-m task=image_folder data.root=damaged seed=0,1 hydra.sweep.dir=damaged/runs": "damaged/runs is in the data",
     "task=image_folder data.root=. paths.outputs=. +paths.more=3": (
         "paths.more: given 3, should be a valid string",
         "/data, where runs write; give paths.data another folder",
