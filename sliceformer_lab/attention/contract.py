@@ -111,7 +111,8 @@ def check_derivatives(make: Factory) -> None:
     try:  # steps that float32 rounds off; published gradients may leave out what changes a weight by less than 1e-4
         gradcheck(run, (x, *values), eps=1e-8, atol=1e-4, rtol=0.02, nondet_tol=1e-8, fast_mode=True)
     except GradcheckError as error:
-        raise AssertionError(" ".join(str(error).split("\n\n")[0].split())) from error
+        found = " ".join(str(error).split("\n\n")[0].split())
+        raise AssertionError(f"{found}; a cast of float64 to float32 does this too") from error
 
 
 def check_padding_changes_nothing(make: Factory) -> None:

@@ -71,7 +71,7 @@ def test_an_audit_warns_of_an_operator_that_breaks_the_contract(
         code.write_text(CODE.replace("v.flip(1)", "v.flip(1) + v.mean(0)"))
     launcher = WrittenRuns(lambda words: 0.8 + int(words["seed"]) / 9e4)
     audit(tmp_path, launcher, against=("changing",), seeds=3)
-    warning = "changing breaks the contract, so its scores may be wrong: "
+    warning = "changing breaks rules of the contract (What a real token receives does not depend on padding.)"
     assert (f"WARNING: {warning}" in caplog.text) == leaks
     assert (f"- {warning}" in (tmp_path / "audit" / "report" / "audit.md").read_text()) == leaks
 

@@ -77,7 +77,8 @@ class ComparedRow:
         if all(layer.target.__module__.startswith("sliceformer_lab.") for layer in attention_nodes(node)):
             return None
         broken = [rule_of(check) for check in CHECKS if broken_rule(check, node)]
-        return f"{self.name} breaks the contract, so its scores may be wrong: {' '.join(broken)}" if broken else None
+        hint = f"`check attention={self.name}` says how, and its scores may be wrong"
+        return f"{self.name} breaks rules of the contract ({' '.join(broken)}); {hint}" if broken else None
 
     def trial(self, point: Point, seed: int, sizes: Sequence[str] | None = None) -> PlannedJob:
         """A run that tries a point, with these sizes or those of the first axis; it does not score the test set."""
