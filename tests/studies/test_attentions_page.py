@@ -31,7 +31,8 @@ def test_page_but_its_matrix_is_current(monkeypatch: pytest.MonkeyPatch) -> None
     assert attentions.PAGE.read_text(encoding="utf-8") == attentions.page(), "`make docs` writes it anew"
 
 
-@pytest.mark.slow  # it builds every attention in every task: 30 seconds
+@pytest.mark.slow  # it builds every attention in every task: minutes of a slow processor
+@pytest.mark.timeout(1500)
 def test_matrix_is_current() -> None:
     assert committed_matrix() == attentions.matrix(), "`make docs` writes it anew"
 
