@@ -161,6 +161,9 @@ class TextData(SequenceData):
         """Makes the cache with the tokenizer in the file `trained`, or with one that learns."""
         parts = self.read()
         every = [text for part in parts.values() for text in part]
+        for text in every:  # before a tokenizer learns from them for minutes
+            if not text.content.strip():
+                raise _empty_text(text)
         given = {stage: len(part) for stage, part in parts.items()}
         parts = self.with_test(parts)
         names, targets = self.answers_of(parts)
@@ -179,11 +182,11 @@ class TextData(SequenceData):
         (folder / self.facts_file).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def _tokens_of(self, texts: Sequence[Text], folder: Path) -> Iterator[np.ndarray]:
-        """The tokens (n,) of each text. Raises DataError for a text that is blank, or that the tokenizer empties."""
+        """The tokens (n,) of each text. Raises DataError for a text that the tokenizer empties."""
         tokens = self.tokenizer.encode([text.content for text in texts], folder)
         for text, ids in zip(texts, paced(tokens, "texts", len(texts)), strict=True):
-            if not (len(ids) and text.content.strip()):
-                raise DataError(f"{text.place} has an empty text; delete the row or file, or add its text")
+            if not len(ids):
+                raise _empty_text(text)
             yield ids
 
     def texts_that_train(self, parts: Texts, targets: np.ndarray) -> list[str]:
@@ -228,3 +231,7 @@ def digest_texts(texts: list[Text]) -> str:
     for text in texts:
         found.update(f"{text.label}\0{text.content}\0".encode())
     return found.hexdigest()
+
+
+def _empty_text(text: Text) -> DataError:
+    return DataError(f"{text.place} has an empty text; delete the row or file, or add its text")
