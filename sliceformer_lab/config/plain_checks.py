@@ -19,6 +19,7 @@ GB = 1e9
 COPIES_OF_A_WEIGHT = 4  # of each weight in training: itself, its gradient and two moments
 FLOAT_BYTES = 4  # bytes
 FILES = ("data.file", "data.val_file", "data.test_file", "encoder.init_file")
+WEIGHTS = ("encoder.init_file", "pretrain.path")  # of another training, which a new run starts from
 FOLDER_NAMES = ("image_folder", "mask_folder", "point_folder", "series_folder")  # of data.root if it is not set
 LENGTHS = ("steps", "warmup_steps")
 FOLDERS = {  # of the user's own data: class -> option
@@ -68,7 +69,8 @@ def new_run_faults(config: Mapping[str, Any], given: Container[str]) -> list[str
 
 def written_data(config: Mapping[str, Any], places: Mapping[str, Any]) -> Iterator[str]:
     """A sentence for each folder of data that holds one of `places`, by option: what runs write there changes data."""
-    folders = {place: Path(path).expanduser() for place, path in own_paths(config).items() if place not in FILES}
+    read = {place: Path(path).expanduser() for place, path in own_paths(config).items()}
+    folders = {place: path for place, path in read.items() if place not in (*FILES, *WEIGHTS)}
     written = {option: path for option, path in places.items() if isinstance(path, str)}
     for (place, folder), (option, path) in itertools.product(folders.items(), written.items()):
         if Path(path).expanduser().resolve().is_relative_to(folder.resolve()):
@@ -136,9 +138,14 @@ def empty_epochs(config: Mapping[str, Any]) -> list[str]:
 
 
 def missing_files(config: Mapping[str, Any]) -> list[str]:
-    """A sentence for each file or folder of the user that the configuration names and that is not there."""
+    """A sentence for each file or folder of the user that a run reads and that is not there.
+
+    A resumed run has its weights.
+    """
     faults = []
     for place, name in own_paths(config).items():
+        if place in WEIGHTS and config.get("resume"):
+            continue
         path = Path(name).expanduser()
         is_bert = place == "encoder.init_file" and value_at(config, "encoder.init") == "bert"
         is_folder = is_bert or place not in FILES
@@ -151,7 +158,8 @@ def missing_files(config: Mapping[str, Any]) -> list[str]:
 
 def own_paths(config: Mapping[str, Any]) -> dict[str, str]:
     """The user's own data, tokenizer and pretrained weights that the configuration names, by their places in it."""
-    places = [*FILES, "data.tokenizer_folder", f"data.{FOLDERS.get(str(value_at(config, 'data._target_')), '')}"]
+    folder = FOLDERS.get(str(value_at(config, "data._target_")), "")
+    places = dict.fromkeys((*FILES, *WEIGHTS, "data.tokenizer_folder", f"data.{folder}"))
     found = {place: value_at(config, place) for place in places}
     return {place: path for place, path in found.items() if isinstance(path, str)}
 

@@ -12,6 +12,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from sliceformer_lab.config.compose import option_names, preset_job
+from sliceformer_lab.config.plain_checks import WEIGHTS
 from sliceformer_lab.errors import ConfigError, LabError
 from sliceformer_lab.runs.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit, moment
 from sliceformer_lab.runs.papers import FULL_SCALE, TRIAL_OPTIONS
@@ -26,7 +27,7 @@ SAME_LIMITS = ("limit_train", "limit_val", "limit_train_batches", "limit_val_bat
 SIZES = ("num_train", "num_val", "num_test")
 SPLIT_SEED = "data.split_seed"
 SHARES = ("data.val_fraction", "data.test_fraction", *LIMITS)
-READ_FOLDERS = ("encoder.init_file", "data.tokenizer_folder")  # of weights and a tokenizer; their content counts
+READ_FOLDERS = (*WEIGHTS, "data.tokenizer_folder")  # of weights and a tokenizer; their content counts
 ABSENT = "absent"  # the value of an option that a run does not have
 
 Options = dict[str, Any]

@@ -17,10 +17,12 @@ from sliceformer_lab.data.table_files import table_rows
 from sliceformer_lab.errors import ConfigError, DataError
 from sliceformer_lab.runs.commit import git_commit
 from sliceformer_lab.runs.files import digest_of, digest_of_files
+from sliceformer_lab.runs.pretraining_folder import PretrainingFolder
 from sliceformer_lab.runs.sweep import override_key
 
 DATA_KEYS = ("task", "recipe", "scale", "data", "paths")  # first parts of the keys that decide which data a run reads
-WEIGHT_KEYS = ("encoder", "encoder.init", "encoder.init_file")  # keys that decide which pretrained weights it reads
+# keys that decide which pretrained weights it reads
+WEIGHT_KEYS = ("encoder", "encoder.init", "encoder.init_file", "pretrain", "pretrain.path")
 IMAGE_TABLE = "sliceformer_lab.data.images.image_table.ImageTable"
 IMAGES = " (images)"  # after the path of a table: the images that it names
 
@@ -34,7 +36,13 @@ def sources_of(config: Mapping[str, Any]) -> dict[str, str]:
     Missing ones are left out, which `missing_files` reports.
     """
     paths = [Path(path).expanduser().resolve() for path in own_paths(config).values()]
-    return {str(path): digest_of(path) for path in paths if path.exists()} | _named_images(config)
+    return {str(path): _digest_of_source(path) for path in paths if path.exists()} | _named_images(config)
+
+
+def _digest_of_source(path: Path) -> str:
+    """The digest of a file or folder; of a pretraining, that of its weights, beside which runs write."""
+    found = PretrainingFolder.find(path)
+    return digest_of(found.weights if found else path)
 
 
 def _named_images(config: Mapping[str, Any]) -> dict[str, str]:
@@ -122,7 +130,7 @@ def check_sources(sources: Sources, words: Sequence[str]) -> None:
         if name.endswith(IMAGES):
             found: str | None = named.get(name, digest)  # of another job's table: looked at before that job
         else:
-            found = digest_of(path) if path.exists() else None
+            found = _digest_of_source(path) if path.exists() else None
         if found != digest:
             change = "has changed" if found else "is gone"
             raise DataError(f"{name} {change} since its runs were planned; the command plans new runs for new data")

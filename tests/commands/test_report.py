@@ -275,7 +275,9 @@ def test_a_title_says_that_epochs_had_a_part_of_the_batches(tmp_path: Path) -> N
     assert {table.title for table, _ in report(tmp_path)} == {f"{sizes}{rest}", part}
 
 
-@pytest.mark.parametrize("named", [("encoder.init_file", "data.tokenizer_folder"), ("data.tokenizer_folder",)])
+@pytest.mark.parametrize(
+    "named", [("encoder.init_file", "data.tokenizer_folder"), ("data.tokenizer_folder",), ("pretrain.path",)]
+)
 def test_runs_from_other_pretrained_weights_or_with_other_tokenizers_are_rows_of_one_table(
     named: tuple[str, ...], tmp_path: Path
 ) -> None:

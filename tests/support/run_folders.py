@@ -92,7 +92,7 @@ def write_run(
         content["metrics"] = {"val/accuracy": accuracy, "test/accuracy": accuracy, "test/loss": 1 - accuracy}
     for name, value in changes.pop("options", {}).items():
         node, _, option = name.partition(".")
-        content["options"][node][option] = value
+        content["options"].setdefault(node, {})[option] = value
     content.get("protocol", {}).update(changes.pop("protocol", {}))
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / SUMMARY, content | changes)

@@ -9,7 +9,9 @@ import pytest
 
 from sliceformer_lab.config.compose import with_conf_folders
 from sliceformer_lab.errors import ConfigError
+from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.names import register_resolvers
+from sliceformer_lab.runs.sources import check_sources
 from sliceformer_lab.sweeps.plan import SweepPlan, is_sweep, plan_sweep
 
 Plan = Callable[..., SweepPlan]
@@ -91,6 +93,21 @@ def test_a_sweep_from_other_weights_has_another_folder(plan: Plan, tmp_path: Pat
         file.write_text(content)
         found = plan(*words)
         assert list(found.data) == [str(file)]
+        folders.append(found.folder)
+    assert folders[0] == folders[2] != folders[1]
+
+
+def test_a_sweep_from_another_pretraining_has_another_folder(plan: Plan, tmp_path: Path) -> None:
+    place = tmp_path / "run" / "pretrain"
+    weights = place / "checkpoints" / "best.ckpt"
+    weights.parent.mkdir(parents=True)
+    write_json(place / "pretrain.json", {"model": {}, "checkpoint": weights.name})
+    folders = []
+    for content, written in (("first", "a"), ("second", "a"), ("first", "b")):
+        weights.write_text(content)
+        (tmp_path / "run" / "predictions.csv").write_text(written)  # beside the weights
+        found = plan("attention=mha,csp", "pretrain=masked", f"pretrain.path={tmp_path / 'run'}")
+        check_sources(found.data, ())
         folders.append(found.folder)
     assert folders[0] == folders[2] != folders[1]
 

@@ -21,12 +21,13 @@ from sliceformer_lab.config.schema import ConfigError, locate
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import resumable_checkpoint, scored_checkpoint
+from sliceformer_lab.runs.pretraining_folder import FOLDER, RECORD
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.fitting import build_trainer, fit, run_context
 from sliceformer_lab.training.interfaces import DataModule
 from sliceformer_lab.training.optim import OptimOptions
 from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
-from sliceformer_lab.training.pretraining.pretrained_weights import FOLDER, RECORD, Pretrained
+from sliceformer_lab.training.pretraining.pretrained_weights import Pretrained
 from sliceformer_lab.training.processes.other_processes import num_processes
 from sliceformer_lab.training.results.loggers import PrefixedLogger
 from sliceformer_lab.training.results.metrics_file import MetricsFile

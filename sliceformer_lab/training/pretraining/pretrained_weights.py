@@ -1,21 +1,17 @@
-"""A finished pretraining on disk: its record, whether it fits a run, and its weights."""
+"""Whether a finished pretraining fits a run, and the copy of its weights into a new model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import torch
 
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.errors import DataError, RunFolderError
-from sliceformer_lab.runs.files import known_json
 from sliceformer_lab.runs.folder import read_checkpoint
+from sliceformer_lab.runs.pretraining_folder import PretrainingFolder
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 
-FOLDER, RECORD = "pretrain", "pretrain.json"  # in a run folder, and in that folder
 # options of data that decide which examples are held out, or how many there are
 SHARES = ("split_seed", "val_fraction", "test_fraction", "split_column")
 NUMBERS = ("max_nodes", "invalid", "num_examples", "num_val", "num_test", "partition")
@@ -28,21 +24,10 @@ LOADER_OPTIONS = {  # change no test example
 
 
 @dataclass(frozen=True)
-class Pretrained:
-    """The folder `pretrain` of a run whose pretraining has finished."""
+class Pretrained(PretrainingFolder):
+    """A finished pretraining that a run starts from."""
 
-    folder: Path
-    facts: Mapping[str, Any]  # its record
     keep_attention: bool = True  # False: the parameters of the attentions stay new, and only their buffers are copied
-
-    @classmethod
-    def find(cls, folder: Path) -> Pretrained | None:
-        """The pretraining in `folder`, or in the run folder of that name; None if none has finished there."""
-        for place in (folder, folder / FOLDER):
-            facts = known_json(place / RECORD)
-            if isinstance(facts.get("model"), dict) and "checkpoint" in facts:
-                return cls(place, facts)
-        return None
 
     def check_fits(self, plan: RunPlan) -> None:
         """Raises RunFolderError for a pretraining of another attention, or one that saw what this run holds out."""
@@ -67,7 +52,7 @@ class Pretrained:
         """Raises RunFolderError if its tokens have other ids than those of `data`, or if the test data have changed."""
         before = self.facts.get("data", {})
         name = str(before.get("_target_")).rpartition(".")[2]
-        theirs = read_checkpoint(self._file).get(name, {})
+        theirs = read_checkpoint(self.weights).get(name, {})
         try:
             data.check_encoding(theirs)
         except DataError as error:
@@ -81,10 +66,6 @@ class Pretrained:
             )
 
     @property
-    def _file(self) -> Path:
-        return self.folder / "checkpoints" / str(self.facts["checkpoint"])
-
-    @property
     def metrics(self) -> dict[str, float]:
         """Its validation metrics."""
         return dict(self.facts.get("metrics", {}))
@@ -94,7 +75,7 @@ class Pretrained:
 
         Raises RunFolderError if sizes differ.
         """
-        saved = read_checkpoint(self._file)["state_dict"]
+        saved = read_checkpoint(self.weights)["state_dict"]
         names = task.kept_weights()
         if not self.keep_attention:
             names -= {name for name, _ in task.named_parameters() if ".attention." in name}
@@ -104,7 +85,7 @@ class Pretrained:
             if before is None or before.shape != own[name].shape:
                 size = "nothing" if before is None else tuple(before.shape)
                 raise RunFolderError(
-                    f"{self._file} belongs to another model: it has {size} as {name}, and this one needs "
+                    f"{self.weights} belongs to another model: it has {size} as {name}, and this one needs "
                     f"{tuple(own[name].shape)}; give the sizes that were pretrained"
                 )
         with torch.no_grad():
