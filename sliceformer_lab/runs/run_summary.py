@@ -135,6 +135,7 @@ class RunSummary(_Facts):
     choices: list[ChosenOption] = []
     digests: dict[str, str] = {}  # of the data, by split
     sources: dict[str, str] = {}  # of the user's own files, by path
+    pretrain: dict[str, Any] = {}  # the pretraining that it started from
     machine: dict[str, Scalar] = {}
     versions: dict[str, str] = {}
     git_commit: str | None = None

@@ -10,6 +10,7 @@ import pytorch_lightning as pl
 
 from sliceformer_lab.attention.csp import reach_of_shifts
 from sliceformer_lab.config.checked import RunPlan
+from sliceformer_lab.config.plain_checks import WEIGHTS, own_paths
 from sliceformer_lab.errors import DivergedError, Interrupted, LabError, RunFolderError, machine_error
 from sliceformer_lab.runs.files import spare_space, write_json
 from sliceformer_lab.runs.folder import (
@@ -59,7 +60,7 @@ def train(plan: RunPlan, data: DataModule, folder: Path, summary: Summary | None
         fit(trainer, task, data, resumable_checkpoint(folder), pretrained)
         outputs = score_selected(plan, trainer, task, data, folder)
     if summary is not None:
-        record(plan, data, folder, outputs, pretrained, summary, loggers)
+        record(plan, data, folder, outputs, summary, loggers)
 
 
 def _check_data(plan: RunPlan, data: DataModule, folder: Path, summary: Summary | None) -> None:
@@ -68,11 +69,19 @@ def _check_data(plan: RunPlan, data: DataModule, folder: Path, summary: Summary 
     carried = check_tuned_on(plan, folder, data)
     if summary is None:
         return
-    summary.record_data(data.digests(), sources_of(plan.plain), changed)
+    summary.record_data(data.digests(), _list_sources(plan, folder, summary), changed)
     if remarks := [*carried, *data.remarks()]:
         summary.update(data_remarks=remarks)
         for remark in remarks:
             log.warning(f"WARNING: {remark}")
+
+
+def _list_sources(plan: RunPlan, folder: Path, summary: Summary) -> dict[str, str]:
+    """The files that a run reads; of the weights that it began with, those that it began with."""
+    before = summary.content["sources"] if resumable_checkpoint(folder) else {}
+    paths = (path for place, path in own_paths(plan.plain).items() if place in WEIGHTS)
+    weights = {str(Path(path).expanduser().resolve()) for path in paths}
+    return sources_of(plan.plain) | {path: digest for path, digest in before.items() if path in weights}
 
 
 def _check_task(plan: RunPlan, task: TaskModule, data: DataModule, summary: Summary | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import compose_root, option_names
 from sliceformer_lab.errors import ConfigError, Interrupted, RunFolderError
+from sliceformer_lab.runs.files import digest_of
 from sliceformer_lab.runs.folder import load_weights, read_checkpoint, read_metrics
 from sliceformer_lab.training import build, fitting
 from sliceformer_lab.training.context import RunContext
@@ -113,16 +115,23 @@ def test_a_stopped_pretraining_names_the_run_folder(tmp_path: Path, monkeypatch:
         Guard(context).on_fit_end(Trainer(accelerator="cpu", logger=False), LightningModule())
 
 
-@pytest.mark.slow
-def test_another_seed_starts_from_a_saved_encoder(pretrained: Path, tmp_path: Path) -> None:
-    config = small_config("pretrain=masked", f"pretrain.path={pretrained}", *RANDOM, "encoder.depth=1", "seed=1")
-    run(config | {"optim": config["optim"] | {"epochs": 1}}, tmp_path)
-    assert not (tmp_path / "pretrain").exists()
-    summary, before = read_summary(tmp_path), read_summary(pretrained)
+def test_another_seed_starts_from_a_saved_encoder_and_goes_on_without_it(pretrained: Path, tmp_path: Path) -> None:
+    first, folder = tmp_path / "first", tmp_path / "run"
+    shutil.copytree(pretrained / "pretrain", first / "pretrain")
+    weights = first / "pretrain" / "checkpoints" / "best.ckpt"
+    digest = digest_of(weights)
+    config = small_config("pretrain=masked", f"pretrain.path={first}", *RANDOM, "encoder.depth=1", "seed=1")
+    with stopped_at(1):
+        run(config | {"optim": config["optim"] | {"epochs": 2}}, folder)
+    weights.write_text("other weights")
+    run(config | {"optim": config["optim"] | {"epochs": 2}}, folder)
+    assert not (folder / "pretrain").exists()
+    summary, before = read_summary(folder), read_summary(pretrained)
+    assert summary["sources"] == {str(first): digest}
     assert summary["pretrain"]["seed"] == 0 and summary["seed"] == 1
     assert summary["metrics"]["pretrain/val/r2"] == before["metrics"]["pretrain/val/r2"]
     task = new_task(None)
-    load_weights(task, tmp_path / "checkpoints" / "last.ckpt")
+    load_weights(task, folder / "checkpoints" / "last.ckpt")
     keys = next(name for name in task.state_dict() if name.endswith("keys"))
     saved = read_checkpoint(pretrained / "pretrain" / "checkpoints" / "best.ckpt")["state_dict"]
     torch.testing.assert_close(task.state_dict()[keys], saved[f"task.{keys}"])

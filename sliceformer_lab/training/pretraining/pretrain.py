@@ -42,11 +42,11 @@ log = logging.getLogger(__name__)
 def pretrain(
     plan: RunPlan, data: DataModule, folder: Path, loggers: Sequence[Logger], summary: Summary | None
 ) -> Pretrained | None:
-    """The finished pretraining that a run starts from, done now if need be; None if the run has none.
+    """The finished pretraining that a run starts from, done now if need be; None if the run has none, or has begun.
 
     Records it in the summary. Raises RunFolderError if `path` is no pretraining that fits.
     """
-    if plan.pretrain is None:
+    if plan.pretrain is None or resumable_checkpoint(folder) is not None:
         return None
     options: PretrainOptions = plan.pretrain.build()
     if options.path is not None:

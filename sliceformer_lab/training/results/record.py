@@ -13,7 +13,6 @@ from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.runs.folder import pictures_in, read_metrics, read_summary
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
-from sliceformer_lab.training.pretraining.pretrained_weights import Pretrained
 from sliceformer_lab.training.results.loggers import publish
 from sliceformer_lab.training.results.observers import Observer
 from sliceformer_lab.training.results.predicted import PredictedSplits, ScoredSplit
@@ -28,7 +27,6 @@ def record(
     data: DataModule,
     folder: Path,
     outputs: Outputs,
-    pretrained: Pretrained | None,
     summary: Summary,
     loggers: Sequence[Logger],
 ) -> None:
@@ -42,8 +40,8 @@ def record(
             draw_pictures(folder, task, data, predictions)
     summary.update(steps={"planned": task.num_steps, "trained": outputs.steps})
     facts = results(plan, folder, data, outputs)
-    if pretrained is not None:
-        facts["metrics"] |= {f"pretrain/{name}": value for name, value in pretrained.metrics.items()}
+    reached = summary.content.get("pretrain", {}).get("metrics", {})
+    facts["metrics"] |= {f"pretrain/{name}": value for name, value in reached.items()}
     if plan.reference == "auto" and outputs.checkpoint is not None and plan.score_test:
         facts["references"] = references(plan, data, task, predictions, summary.seconds())
         facts["warnings"] += below_reference(task, outputs.metrics, facts["references"])

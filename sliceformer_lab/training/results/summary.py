@@ -61,6 +61,8 @@ class Summary:
             "options": _list_options(plan),
             "choices": [choice.recorded() for choice in earlier.choices] if earlier else [],  # chosen from the data
             "digests": earlier.digests if earlier else {},  # of the splits of the data
+            "sources": earlier.sources if earlier else {},
+            **({"pretrain": earlier.pretrain} if earlier and earlier.pretrain else {}),
             "machine": {"processor": platform.processor() or platform.machine(), "python": platform.python_version()},
             "versions": package_versions(),
             "git_commit": commit,
