@@ -9,6 +9,7 @@ from pathlib import Path
 import pytorch_lightning as pl
 
 from sliceformer_lab.attention.csp import reach_of_shifts
+from sliceformer_lab.attention.own_operators import RULES_OF_SCORES, note_broken_rules
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.config.plain_checks import WEIGHTS, own_paths
 from sliceformer_lab.errors import DivergedError, Interrupted, LabError, RunFolderError, machine_error
@@ -85,11 +86,18 @@ def _list_sources(plan: RunPlan, folder: Path, summary: Summary) -> dict[str, st
 
 
 def _check_task(plan: RunPlan, task: TaskModule, data: DataModule, summary: Summary | None) -> None:
-    """Says how far shifts reach and what a step needs. Raises MachineError for a step that needs too much memory."""
+    """Says how far shifts reach, what an own operator breaks and what a step needs.
+
+    Raises MachineError for a step that needs too much memory.
+    """
     if reach := reach_of_shifts(task.encoder.attentions):
         log.info(reach)
-    if summary is not None:
-        check_step_memory(task, data, plan.trainer.accelerator)
+    if summary is None:
+        return
+    check_step_memory(task, data, plan.trainer.accelerator)
+    if note := note_broken_rules(plan.names.attention, plan.plain["attention"], RULES_OF_SCORES):
+        summary.update(warnings=[note])
+        log.warning(f"WARNING: {note}")
 
 
 def run(plan: RunPlan, data: DataModule, folder: Path) -> None:

@@ -214,6 +214,27 @@ def test_check_shows_every_rule_and_fails_for_a_broken_attention(
     assert not (tmp_path / "outputs" / "check").exists()
 
 
+def test_a_run_says_before_it_starts_which_rules_of_scores_an_operator_breaks(lab: Lab, tmp_path: Path) -> None:
+    words = (
+        "--config-dir",
+        "conf",
+        ALLOW,
+        *SMALL,
+        "optim.epochs=1",
+        "callbacks=minimal",
+        "pictures=false",
+        "reference=null",
+    )
+    for name, is_broken in (("mine", False), ("broken", True)):
+        run = tmp_path / name
+        assert lab(f"attention={name}", *words, f"hydra.run.dir={run}") == 0
+        expected = [f"{name} breaks rules of the contract (What a real token receives does not depend on padding.);"]
+        found = [line for line in read_summary(run)["warnings"] if "contract" in line]
+        assert [line.startswith(*expected) for line in found] == [True] * is_broken
+        before_the_end = (run / "sliceformer_lab.log").read_text().partition("the warm-up takes")[0]
+        assert ("WARNING: broken breaks" in before_the_end) == is_broken
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     {

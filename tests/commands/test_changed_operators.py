@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from support.comparisons import audit
 from support.written_runs import WrittenRuns
 
+from sliceformer_lab.attention.own_operators import note_broken_rules
 from sliceformer_lab.commands.map import map_runs
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.commands.submit import submission
 from sliceformer_lab.commands.submit.submit_options import SubmitOptions
-from sliceformer_lab.config.compose import with_conf_folders
+from sliceformer_lab.config.compose import load_option, with_conf_folders
 from sliceformer_lab.config.schema import ConfigError, allowed_targets
 
 pytestmark = pytest.mark.usefixtures("unwritten_pictures")
@@ -74,6 +76,15 @@ def test_an_audit_warns_of_an_operator_that_breaks_the_contract(
     warning = "changing breaks rules of the contract (What a real token receives does not depend on padding.)"
     assert (f"WARNING: {warning}" in caplog.text) == leaks
     assert (f"- {warning}" in (tmp_path / "audit" / "report" / "audit.md").read_text()) == leaks
+
+
+@pytest.mark.usefixtures("code")
+def test_the_contract_of_an_operator_draws_no_number_from_a_run() -> None:
+    torch.manual_seed(5)
+    note_broken_rules("changing", load_option("attention", "changing"))
+    found = torch.rand(3)
+    torch.manual_seed(5)
+    torch.testing.assert_close(found, torch.rand(3), rtol=0, atol=0)
 
 
 def test_an_audit_against_a_changed_operator_is_refused(code: Path, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from sliceformer_lab.attention.contract import CHECKS, broken_rule, rule_of
+from sliceformer_lab.attention.own_operators import note_broken_rules
 from sliceformer_lab.commands.compare.compare_options import (
     BASE_ROW,
     FIRST_SEED,
@@ -19,7 +19,6 @@ from sliceformer_lab.commands.compare.search import OTHER_OPTIONS, Point
 from sliceformer_lab.config.checked import RunPlan, check_config
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.explain import job_config
-from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.plain_checks import missing_files, new_run_faults
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.spec import DataSpec
@@ -72,13 +71,8 @@ class ComparedRow:
 
     @cached_property
     def contract_note(self) -> str | None:
-        """The rules of the contract that the user's own operator breaks; the tests check ours."""
-        node = self.plan.plain["attention"]
-        if all(layer.target.__module__.startswith("sliceformer_lab.") for layer in attention_nodes(node)):
-            return None
-        broken = [rule_of(check) for check in CHECKS if broken_rule(check, node)]
-        hint = f"`check attention={self.name}` says how, and its scores may be wrong"
-        return f"{self.name} breaks rules of the contract ({' '.join(broken)}); {hint}" if broken else None
+        """The rules of the contract that the user's own operator breaks."""
+        return note_broken_rules(self.name, self.plan.plain["attention"])
 
     def trial(self, point: Point, seed: int, sizes: Sequence[str] | None = None) -> PlannedJob:
         """A run that tries a point, with these sizes or those of the first axis; it does not score the test set."""

@@ -42,6 +42,7 @@ def record(
     facts = results(plan, folder, data, outputs)
     reached = summary.content.get("pretrain", {}).get("metrics", {})
     facts["metrics"] |= {f"pretrain/{name}": value for name, value in reached.items()}
+    facts["warnings"] = [*summary.content.get("warnings", []), *facts["warnings"]]  # those of its start first
     if plan.reference == "auto" and outputs.checkpoint is not None and plan.score_test:
         facts["references"] = references(plan, data, task, predictions, summary.seconds())
         facts["warnings"] += below_reference(task, outputs.metrics, facts["references"])
