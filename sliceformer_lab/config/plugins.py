@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sliceformer_lab.errors import ConfigError
+from sliceformer_lab.runs.files import files_below
 
 ENTRY_POINT_GROUP = "sliceformer_lab.plugins"
 
@@ -56,7 +57,7 @@ def package_files(package: str) -> list[Path]:
     """The Python files of a top-level package or module, which is not imported; [] if there is none."""
     spec = _find_spec(package)
     if folders := package_folders(package):
-        return sorted(file for folder in folders for file in folder.rglob("*.py"))
+        return sorted(file for folder in folders for file in files_below(folder) if file.suffix == ".py")
     return [Path(spec.origin)] if spec is not None and spec.has_location and spec.origin else []
 
 

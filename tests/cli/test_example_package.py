@@ -92,12 +92,16 @@ def test_a_sweep_with_edited_code_or_options_of_a_plugin_is_another_sweep(
     option.parent.mkdir(parents=True)
     option.write_text("_target_: their_code.Theirs\n")
     module.write_text("one = 1\n")
+    linked = tmp_path / "elsewhere" / "kernel.py"
+    linked.parent.mkdir()
+    linked.write_text("two = 2\n")
+    (code / "kernels").symlink_to(linked.parent)
     monkeypatch.chdir(tmp_path)
     install("their_code")
     with open_arguments(train_command(), ["-m", "attention=theirs", "seed=0,1"]) as arguments:
         folders = []
-        for file in (None, option, module):
+        for file in (None, option, module, linked):
             if file is not None:
                 file.write_text(file.read_text() + "# edited\n")
             folders.append(plan.folder if (plan := planned_sweep(arguments)) else None)
-    assert None not in folders and len({*folders}) == 3
+    assert None not in folders and len({*folders}) == 4
