@@ -53,11 +53,15 @@ class Outcome:
 
     @property
     def depends_on_split(self) -> bool:
-        """Whether the intervals of the validation and the test difference of some axis do not overlap."""
+        """Whether the intervals of the validation and the test difference of some axis do not overlap.
+
+        Equal differences show no spread, so the width of their interval says nothing.
+        """
+        pairs = [(one.interval, one.on_validation) for one in self.findings.values() if one.on_validation is not None]
         return any(
-            one.on_validation is not None
-            and (one.on_validation.low > one.interval.high or one.on_validation.high < one.interval.low)
-            for one in self.findings.values()
+            seen.low > tested.high or seen.high < tested.low
+            for tested, seen in pairs
+            if tested.half_width and seen.half_width
         )
 
 
