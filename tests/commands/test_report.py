@@ -434,9 +434,9 @@ def test_papers_that_differ_give_a_range_with_its_sources(tmp_path: Path) -> Non
 
 def test_an_interval_is_over_examples_too_if_the_predictions_reproduce_the_metric(tmp_path: Path) -> None:
     correct = np.arange(200) % 4 > 0
-    folders = write_runs(tmp_path, "csp", 0.75, 0.75, 0.75)
+    folders = write_runs(tmp_path, "csp", 0.75, 0.75, 0.755)
     for folder in folders:
-        write_predictions(folder, correct)
+        write_predictions(folder, correct | (folder == folders[2]) * (np.arange(200) == 0))
     interval = by_label(tmp_path)["csp"].interval
     assert interval.low < 0.75 < interval.high
     assert interval.high - interval.low == pytest.approx(2 * 1.96 * (0.75 * 0.25 / 200) ** 0.5, rel=0.25)
@@ -503,13 +503,15 @@ def test_runs_without_the_metric_are_noted(tmp_path: Path) -> None:
         report(tmp_path, metric="test/f1")
 
 
-def test_two_seeds_show_both_results_and_an_interval_ends_where_the_metric_ends(tmp_path: Path) -> None:
+def test_two_seeds_and_equal_results_show_their_ends_and_an_interval_ends_where_the_metric_ends(tmp_path: Path) -> None:
     write_runs(tmp_path, "csp", 0.7, 0.9)
+    write_runs(tmp_path, "identity", 0.6, 0.6, 0.6)
     write_runs(tmp_path, "mha", 0.7, 0.8, 0.99)
     page = text(tmp_path)
-    assert "| 80.00 (70.00, 90.00) |" in page and re.search(r"83\.00 \[46\.\d\d, 100\.00\]", page)
+    assert "| 80.00 (70.00, 90.00) |" in page and "| 60.00 (60.00, 60.00) |" in page
+    assert re.search(r"83\.00 \[46\.\d\d, 100\.00\]", page)
     found = by_label(tmp_path, metric="test/loss")
-    assert list(found) == ["mha", "csp"], "the smaller loss first"
+    assert list(found) == ["mha", "csp", "identity"], "the smaller loss first"
     assert found["csp"].interval is None
     assert found["mha"].interval.low == 0.0
 

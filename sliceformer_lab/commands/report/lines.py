@@ -298,7 +298,10 @@ def _median_or_none(values: Sequence[float | None]) -> float | None:
 
 
 def _compute_interval(row: Row, metric: str, scores: SavedScores) -> tuple[Interval | None, str]:
-    """The interval of the mean, cut off at the metric's bounds, and a remark if it is over seeds for a reason."""
+    """The interval of the mean, cut off at the metric's bounds, and a remark if it is over seeds for a reason.
+
+    Fewer than three runs, and equal results that show no spread, have none.
+    """
     runs = [run for run in row.runs if run.metric(metric) is not None]
     scored = [scores.of(run, metric) for run in runs]
     remark = next((scores.faults[run.folder] for run in runs if run.folder in scores.faults), "")
@@ -310,7 +313,7 @@ def _compute_interval(row: Row, metric: str, scores: SavedScores) -> tuple[Inter
         estimate = estimate_runs(values, scored)
         if len(known) == len(runs) and any(not np.array_equal(ids, known[0][0]) for ids, _ in known):
             remark = "its runs were scored on different examples, so its interval is over seeds"
-    if estimate is None or len(runs) < MIN_INTERVAL_RUNS:
+    if estimate is None or not estimate.variance or len(runs) < MIN_INTERVAL_RUNS:
         return None, remark
     found, (low, high) = estimate.interval(), metric_bounds(metric)
     return replace(found, low=max(low, found.low), high=min(high, found.high)), remark

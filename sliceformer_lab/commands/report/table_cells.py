@@ -100,7 +100,7 @@ def largest_first(table: Table, name: str) -> bool:
 
 
 def _format_score(line: Line, factor: float) -> str:
-    """The mean with its interval; for two seeds, which give none, with both results."""
+    """The mean with its interval; without one, with the lowest and the highest result."""
     mean = format_number(line.mean, factor, line.interval.half_width if line.interval else None)
     if line.interval is None and len(line.values) > 1:
         low, high = sorted(line.values.values())[:: len(line.values) - 1]

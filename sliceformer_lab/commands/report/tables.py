@@ -25,9 +25,10 @@ from sliceformer_lab.runs.printed_table import print_tables
 LEGEND = (
     "Rows are ordered by their mean over seeds, best first, or with `by=` by attention and option. "
     "A mean has its 95 % interval in brackets (Student's t) from three seeds on, cut off where the metric ends; for "
-    "two seeds both results follow in parentheses. `interval over` says what was drawn at random: seeds and test "
-    "examples together, whose variances add, or seeds alone where the predictions of examples are not known, or "
-    "splits, with a correction for training sets that overlap (Nadeau and Bengio 2003). "
+    "two seeds, and for equal results, which show no spread, the lowest and the highest follow in parentheses. "
+    "`interval over` says what was drawn at random: seeds and test examples together, whose variances add, or seeds "
+    "alone where the predictions of examples are not known, or splits, with a correction for training sets that "
+    "overlap (Nadeau and Bengio 2003). "
     "`failures at chance` is the mean if failed and diverged runs score at chance. "
     "`difference` is the mean difference from the named row, on equal seeds and splits. "
     "`smallest detectable` is the true difference that the table's tests would detect in 80 % of repetitions. "

@@ -57,7 +57,7 @@ def _draw_scores(plotted: PlotTable) -> list[PageFigure]:
             title="Scores",
             caption=(
                 f"{metric}: mean over successful runs with its 95 % interval "
-                f"({' or '.join(ways) or 'no row has the three runs it takes'}); each stroke is a run. "
+                f"({' or '.join(ways) or 'no row has one'}); each stroke is a run. "
                 f"{BEYOND} Rows with overlapping intervals can still differ: the table compares them on equal "
                 f"seeds.{remark}{plotted.omission(rows)}"
             ),
