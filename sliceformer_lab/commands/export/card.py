@@ -34,6 +34,15 @@ outputs = model.execute([{arguments}])[0]""",
 }
 
 
+MEANING = {  # of the outputs, by `DataSpec.targets`; preprocessing.json has the names and thresholds
+    "class": " They are the logits of `classes` in preprocessing.json.",
+    "labels": " They are the logits of `targets` in preprocessing.json. The run predicts a label where the sigmoid of "
+    "its logit is above its entry in `thresholds`.",
+    "numbers": " They are the numbers `targets` in preprocessing.json, in their own unit.",
+    "pixels": " They are the logits of `classes` in preprocessing.json, along the second axis.",
+}
+
+
 def model_card(run: Run, form: Format, written: Written, copied: Sequence[str]) -> str:
     """The Markdown of the card."""
     summary, spec = run.summary, run.spec
@@ -76,8 +85,8 @@ def model_card(run: Run, form: Format, written: Written, copied: Sequence[str]) 
         "```",
         "",
         f"`inputs` ({shape}) {str(example.dtype).removeprefix('torch.')}, preprocessed as in the evaluation of the run"
-        f"{padding}. {batches}. The outputs equal those of the run's model up to "
-        f"{written.difference:.1e} of the largest output, on random inputs.",
+        f"{padding}. {batches}. The outputs equal those of the run's model up to a relative difference of "
+        f"{written.difference:.1e}, on random inputs.{MEANING.get(spec.targets, '')}",
         *(["", sentence_of_lengths(written.lengths)] if written.lengths is not None else []),
         *_rule_of_inputs(run, example.shape[1]),
         *(["", f"For the preprocessing: {', '.join(f'`{name}`' for name in copied)}."] if copied else []),
