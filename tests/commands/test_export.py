@@ -204,18 +204,28 @@ def test_an_operator_without_free_lengths_has_one_and_the_card_says_so(
     torch.testing.assert_close(outputs, expected_of_texts(run, *given), atol=1e-5, rtol=1e-7)
 
 
-def test_the_card_says_how_texts_become_ids(train: Callable[..., Path], texts: Path, tmp_path: Path) -> None:
-    run = text_run(train, texts, "attention=csp")
+def test_outputs_are_numbers_in_their_own_unit_and_an_error_counts_beside_their_deviation(
+    train: Callable[..., Path], tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "years.csv"
+    table.write_text("text,year\n" + "".join(f"{'word ' * (i % 7)}Zoë {i},{2000 + i % 7}\n" for i in range(60)))
+    run = text_run(train, table, "attention=csp", "data.targets=[year]")
     assert main(["export", f"resume={run}", f"output={tmp_path / 'model'}"]) == 0
     card = (tmp_path / "model" / "README.md").read_text()
-    assert "its UTF-8 bytes plus 1. Cut them to 20 and fill up with 0" in card
+    assert "its UTF-8 bytes plus 1. Cut them to 20 and fill up with 0" in card and "in their own unit" in card
     text, row = "Zoë", [0] * 12
     row[: len(text.encode())] = [byte + 1 for byte in text.encode()]
     padding = Padding.from_lengths(torch.tensor([4]), len(row))
     outputs = load_export(tmp_path / "model")(Batch.unlabelled(torch.tensor([row]), padding))
-    row = load_run(run).predict([text]).iloc[0]
-    share = row[f"probability_{row['prediction']}"]
-    assert float(outputs.softmax(1).max()) == pytest.approx(share, abs=1e-4)  # of outputs in half precision
+    assert float(outputs) == pytest.approx(load_run(run).predict([text])["prediction_year"][0], abs=1e-3)
+
+    def add_a_tenth(predict: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> torch.Tensor:
+        return predict(*inputs) + 0.1
+
+    write = write_export.write_program
+    monkeypatch.setattr(write_export, "write_program", lambda *to: partial(add_a_tenth, write(*to)))
+    words = ("export", f"resume={run}", "format=torch_export", f"output={tmp_path / 'wrong'}")
+    assert "standard deviations, more than 1e-04" in refused(*words)
 
 
 def test_a_file_that_computes_other_outputs_is_refused_even_in_a_later_batch_only(

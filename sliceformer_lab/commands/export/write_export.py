@@ -33,6 +33,7 @@ from sliceformer_lab.training.saved.exported_model import load_export, save_expo
 from sliceformer_lab.training.saved.saved_run import Run, load_run
 
 TOLERANCE = 1e-4  # largest difference of an output, relative to the largest output
+ROUNDED_SHARE = 0.01  # of a number; TOLERANCE of it is 8 roundings of 32 bits
 BATCHES = (1, 2, 5)  # samples in the batches that are compared
 PREPROCESSING = (
     "preprocessing.json",
@@ -74,7 +75,7 @@ def _write_model(opened: Run, form: Format, folder: Path) -> Written:
         save_export(folder, opened)
         loaded = load_export(folder, allowed_too())
         with torch.no_grad():
-            return Written(compare_outputs([(loaded(task.example()), task(task.example()))]))
+            return Written(compare_outputs([(loaded(task.example()), task(task.example()))], deviations_of(task)))
     if not spec.ragged:
         return _write_program(task, spec, form, folder, None)
     longest = task.example().inputs.shape[1]
@@ -105,7 +106,7 @@ def _write_program(task: TaskModule, spec: DataSpec, form: Format, folder: Path,
         for batch, tokens in product(BATCHES, [None] if lengths is None else lengths.samples()):
             arguments = sample_inputs(task, spec, batch=batch, tokens=tokens)
             pairs.append((_outputs_of(predict, arguments), function(*arguments)))
-    return Written(compare_outputs(pairs), lengths)
+    return Written(compare_outputs(pairs, deviations_of(task)), lengths)
 
 
 def _outputs_of(predict: Predict, arguments: tuple[torch.Tensor, ...]) -> torch.Tensor:
@@ -118,14 +119,27 @@ def _outputs_of(predict: Predict, arguments: tuple[torch.Tensor, ...]) -> torch.
         raise LabError(f"the exported model does not take inputs of {shape} ({reason})") from error
 
 
-def compare_outputs(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> float:
-    """The largest difference relative to the largest output. Raises LabError if it is above the tolerance."""
-    largest = max(float(expected.abs().max()) for _, expected in pairs)
-    differences = torch.stack([(given - expected).abs().max() for given, expected in pairs])
-    difference = float(differences.max()) / max(largest, 1e-12)  # torch's max keeps NaN, Python's may lose it
+def deviations_of(task: TaskModule) -> torch.Tensor | None:
+    """The deviation of each number that the task predicts (T,); None for classes and labels."""
+    return dict(task.named_buffers()).get("target_std") if task.data_spec.targets == "numbers" else None
+
+
+def compare_outputs(pairs: list[tuple[torch.Tensor, torch.Tensor]], deviations: torch.Tensor | None) -> float:
+    """The largest difference relative to the largest output. Raises LabError if it is above the tolerance.
+
+    Each number counts relative to its deviation: beside a large mean, as of a year, any error looks small. But the
+    rounding of that mean is no error.
+    """
+    width = 1 if deviations is None else len(deviations)
+    given, expected = (torch.cat([pair[side].reshape(-1, width) for pair in pairs]) for side in (0, 1))
+    largest = expected.abs().amax(0)
+    if deviations is not None:
+        largest = deviations.clamp(ROUNDED_SHARE * largest, largest)
+    difference = float(((given - expected).abs().amax(0) / largest.clamp(min=1e-12)).max())  # torch's max keeps NaN
     if not difference <= TOLERANCE:
+        compared = "of the largest output" if deviations is None else "standard deviations"
         raise LabError(
-            f"the exported model differs from the run's by {difference:.1e} of the largest output, more than "
-            f"{TOLERANCE:.0e}; use another format"
+            f"the exported model differs from the run's by {difference:.1e} {compared}, more than {TOLERANCE:.0e}; "
+            "use another format"
         )
     return difference
