@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from statistics import fmean
 
 from sliceformer_lab.commands.compare.compare_options import (
@@ -183,7 +184,10 @@ def order_note(found: Comparison) -> str | None:
     }
     if len(own) < 2:
         return None
-    orders = [" > ".join(sorted(each, key=lambda name: -sign * each[name])) for each in (own, best)]
+    orders = []
+    for each in (own, best):
+        ranked = sorted(own, key=lambda name: -sign * each[name])
+        orders.append(" > ".join(" = ".join(equal) for _, equal in groupby(ranked, key=each.__getitem__)))
     if orders[0] == orders[1]:
         return f"On validation tuning does not change the order: {orders[0]}."
     return f"On validation tuning changes the order: at the recipe's own rates {orders[0]}, tuned {orders[1]}."
