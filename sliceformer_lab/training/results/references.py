@@ -103,7 +103,7 @@ def below_reference(task: TaskModule, metrics: Mapping[str, float], rows: list[T
     marks = ["" if is_shown else " (no difference is shown)" for is_shown in shown]
     parts = zip(better, marks, strict=True)
     listed = ", ".join(f"{row['name']} {row['metrics'][name]:.4f}{mark}" for row, mark in parts)
-    return [f"the run is below the reference: {name} {metrics[name]:.4f}, {listed} on the same split"]
+    return [f"the run does not reach the reference: {name} {metrics[name]:.4f}, {listed} on the same split"]
 
 
 def difference_from(task: TaskModule, predictions: PredictedSplits, theirs: np.ndarray) -> TableRow:
