@@ -123,7 +123,7 @@ def test_of_two_runs_with_one_seed_the_latest_that_ended_well_counts(tmp_path: P
     write_run(tmp_path / "d", seed=0, accuracy=0.6, options={"data.split_seed": 1}, split_seed=1)
     line = by_label(tmp_path)["csp"]
     assert sorted(line.values.values()) == [0.6, 0.8]
-    assert "seed 0 was run again: a counts, b does not (another result, 0.7)" in line.notes
+    assert "seed 0 was run again: a counts, b does not (another result, 70.00)" in line.notes
     assert "seed 0 was run again: a counts, c does not (failed)" in line.notes
     assert line.mean_with_failures is None
     write_run(tmp_path / "e", seed=5, git_commit="feed1")

@@ -13,7 +13,7 @@ import numpy as np
 
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.errors import RunFolderError
-from sliceformer_lab.measures.metric_scale import less_is_better, metric_bounds
+from sliceformer_lab.measures.metric_scale import format_value, less_is_better, metric_bounds
 from sliceformer_lab.measures.statistics import (
     LEVEL,
     MIN_INTERVAL_RUNS,
@@ -261,7 +261,7 @@ def _repeated_note(row: Row, run: RunRecord, metric: str) -> str:
     """The remark on a run whose seed and split another run has too."""
     first = next(other for other in row.runs if other.unit == run.unit)
     ours, theirs = first.metric(metric), run.metric(metric)
-    result = "the same result" if ours == theirs else f"another result, {theirs}"
+    result = "the same result" if ours == theirs else f"another result, {format_value(theirs, metric)}"
     outcome = run.status if theirs is None else result
     return f"seed {run.unit[0]} was run again: {first.name} counts, {run.name} does not ({outcome})"
 
