@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sliceformer_lab.config.checked import RunPlan, check_config, collect_faults, with_values
 from sliceformer_lab.config.compose import named_folders, option_names, preset_root, written_option
+from sliceformer_lab.config.hybrid import hybrid_members, member_options
 from sliceformer_lab.config.plain_checks import missing_files, new_run_faults, node_faults, own_paths, value_at
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.runs.folder import CONFIG, read_config, recorded_choices, write_child_config
@@ -40,6 +41,9 @@ def plan_run(config: dict[str, Any], words: Sequence[str]) -> RunPlan:
             check_columns(config)
             check_labels(config)
     if not config["resume"]:  # a saved configuration was checked when it was new, perhaps on a larger machine
+        with collect_faults(faults):
+            if hybrid_members(config["attention"]):
+                config = with_values(config, {"attention.options": member_options(config["attention"])})
         faults += new_run_faults(config, {override_key(word) for word in words})
         faults += _recipe_faults(config["names"]["recipe"], words)
     plan = check_config(config, faults)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from sliceformer_lab.config.compose import load_option
+from sliceformer_lab.config.compose import load_option, option_names
 from sliceformer_lab.config.schema import CheckedNode, ConfigError, Node, check_node
 
 
@@ -18,6 +18,22 @@ class Hybrid:
 
     pattern: Annotated[tuple[str, ...], Field(min_length=1)] = ("csp", "mha")
     options: dict[str, dict[str, Any]] | None = None  # of attentions in the pattern, by name
+
+
+def hybrid_members(attention: object) -> list[str]:
+    """The known attentions in the pattern of attention=hybrid, whose nodes a composed configuration does not hold."""
+    pattern = attention.get("pattern") if isinstance(attention, Mapping) else None
+    return sorted({*option_names("attention")}.intersection(map(str, pattern))) if isinstance(pattern, list) else []
+
+
+def member_options(attention: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a hybrid's attentions, those of their files included, because the files may change later."""
+    given = attention.get("options") or {}
+    found = dict(given)
+    for name in hybrid_members(attention):
+        of_file = {key: value for key, value in load_option("attention", name).items() if key != "_target_"}
+        found[name] = of_file | (given.get(name) or {})
+    return found
 
 
 def attention_nodes(attention: Node | Sequence[CheckedNode], depth: int | None = None) -> tuple[CheckedNode, ...]:

@@ -16,9 +16,9 @@ from sliceformer_lab.config.plain_checks import WEIGHTS
 from sliceformer_lab.errors import ConfigError, LabError
 from sliceformer_lab.runs.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit, moment
 from sliceformer_lab.runs.papers import FULL_SCALE, TRIAL_OPTIONS
-from sliceformer_lab.runs.plain_text import format_range
-from sliceformer_lab.runs.score_options import COMPUTING_OPTIONS, LIMITS, LOADING_OPTIONS, describe_limits, tidy_options
+from sliceformer_lab.runs.score_options import COMPUTING_OPTIONS, LIMITS, LOADING_OPTIONS, tidy_options
 from sliceformer_lab.runs.sources import Sources, digests_of
+from sliceformer_lab.runs.table_title import format_title
 
 # options in which the runs of one row may differ
 PER_RUN_OPTIONS = {*LOADING_OPTIONS, *COMPUTING_OPTIONS, *REPLICATES, "data.tokenizer_folder"}
@@ -28,6 +28,7 @@ SIZES = ("num_train", "num_val", "num_test")
 SPLIT_SEED = "data.split_seed"
 SHARES = ("data.val_fraction", "data.test_fraction", *LIMITS)
 READ_FOLDERS = (*WEIGHTS, "data.tokenizer_folder")  # of weights and a tokenizer; their content counts
+PATTERN, OF_MEMBERS = "attention.pattern", "attention.options."  # of a hybrid; options of an attention in its pattern
 ABSENT = "absent"  # the value of an option that a run does not have
 
 Options = dict[str, Any]
@@ -196,7 +197,7 @@ def _build_table(
     rows.sort(key=order)
     shown = sorted({name for row in rows for name in row.shown})
     known = {name: usual["", name] for name in shown if ("", name) in usual}
-    return Table(_format_title(runs), _choose_metric(runs, metric), by, known, tuple(rows))
+    return Table(format_title(runs), _choose_metric(runs, metric), by, known, tuple(rows))
 
 
 def _groups_of_rows(runs: Iterable[RunRecord], by: Sequence[str]) -> list[list[RunRecord]]:
@@ -251,7 +252,7 @@ def _common_options(found: Iterable[RunRecord]) -> dict[tuple[str, str], Any]:
     counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     values: dict[str, Any] = {}
     for attention, options in runs:
-        for place in ((of, name) for of in ("", attention) for name in named[of]):
+        for place in ((of, name) for of in ("", attention) for name in named[of] if _has(options, name)):
             value = options.get(place[1], ABSENT)
             values[_format_value([value])] = value
             counts[place][_format_value([value])] += 1
@@ -288,7 +289,13 @@ def _default_options(run: RunRecord) -> dict[str, Any]:
 def _own_options(attention: str, options: Options, usual: Mapping[tuple[str, str], Any]) -> Options:
     """The options in which a row differs from the baseline; attention options are compared within the attention."""
     places = {name: value for (of, name), value in usual.items() if of in ("", attention)}
-    return {n: options.get(n, ABSENT) for n in sorted(places) if options.get(n, ABSENT) != places[n]}
+    own = {name: options.get(name, ABSENT) for name in sorted(places) if _has(options, name)}
+    return {name: value for name, value in own.items() if value != places[name]}
+
+
+def _has(options: Options, name: str) -> bool:
+    """Whether an option has a value, which may be ABSENT; one of an attention outside the own pattern has none."""
+    return name in options or not name.startswith(OF_MEMBERS)
 
 
 def _one_per_unit(runs: Iterable[RunRecord]) -> tuple[tuple[RunRecord, ...], tuple[RunRecord, ...]]:
@@ -311,36 +318,9 @@ def _choose_metric(runs: Iterable[RunRecord], metric: str | None) -> str:
     return f"test/{name}" if on_test or not monitored else f"val/{name}"
 
 
-def _format_title(runs: Sequence[RunRecord]) -> str:
-    finished = next((run for run in runs if run.protocol.is_recorded), None)
-    if finished is None:
-        data = f"{runs[0].data}, " if runs[0].data else ""
-        return f"{runs[0].task}{at_scale(runs)}: {data}no run has finished"
-    facts = finished.protocol
-    known = [run.protocol for run in runs if run.protocol.is_recorded]
-    sizes = ", ".join(
-        f"{format_range(counts)} {part}"
-        for part in ("train", "val", "test")
-        if any(counts := [getattr(one, f"num_{part}") or 0 for one in known])
-    )
-    trial = ", a trial of a few batches" if any(finished.options.get(name) for name in TRIAL_OPTIONS) else ""
-    limits = describe_limits(finished.options)
-    unofficial = ", not the official set" if facts.official is False else ""
-    untested = ", test set not scored" if not facts.score_test else ""
-    mixed = ", begun on other data" if finished.mixed_data else ""
-    selection = f", epoch by {finished.selection}" if finished.selection else ""
-    name = f"{finished.task}{at_scale(runs)}"
-    return f"{name}: {facts.data or 'unknown data'}{unofficial}, {sizes}{limits}{selection}{untested}{trial}{mixed}"
-
-
-def at_scale(runs: Iterable[RunRecord]) -> str:
-    """Such as ', scale small'; '' if all runs have the full scale."""
-    scales = sorted({run.scale for run in runs})
-    return "" if scales in ([], [FULL_SCALE]) else f", scale {' and '.join(scales)}"
-
-
 def _row_without(row: Row, by: Sequence[str]) -> tuple[str, Options]:
-    return row.attention, {name: value for name, value in row.options.items() if name not in by}
+    apart = OF_MEMBERS if PATTERN in by else ()  # rows of other patterns have other members
+    return row.attention, {n: value for n, value in row.options.items() if n not in by and not n.startswith(apart)}
 
 
 def _num_different(row: Row, other: Row) -> int:

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sliceformer_lab.config.compose import load_option, option_names, own_option_files
+from sliceformer_lab.config.compose import load_option, own_option_files
 from sliceformer_lab.config.explain import job_config
+from sliceformer_lab.config.hybrid import hybrid_members
 from sliceformer_lab.config.plain_checks import own_paths, value_at
 from sliceformer_lab.config.plugins import package_files, plugins
 from sliceformer_lab.config.schema import allowed_too
@@ -73,7 +74,7 @@ def sources_of_options(words: Sequence[str], root: Mapping[str, Any]) -> dict[st
 
     Code is the whole package of an allowed target, such as `my_lab.py` or `my_lab/**/*.py` of `my_lab.attention.Mine`.
     """
-    lines = [words, *([f"attention={name}"] for name in _hybrid_members(root))]
+    lines = [words, *([f"attention={name}"] for name in hybrid_members(root.get("attention")))]
     files = itertools.chain(*map(own_option_files, lines), _own_code(root))
     return {str(file): digest_of(file) for file in files}
 
@@ -89,17 +90,10 @@ def code_version(config: Mapping[str, Any]) -> str | None:
 def _own_code(config: Mapping[str, Any]) -> list[Path]:
     """The Python files of the allowed packages and plugins that the nodes of a configuration name."""
     allowed = (*allowed_too(), *(f"{plugin.package}." for plugin in plugins()))
-    members = {name: load_option("attention", name) for name in _hybrid_members(config)} if allowed else {}
-    targets = named_targets({**config, **members})
+    names = hybrid_members(config.get("attention")) if allowed else ()
+    targets = named_targets({**config, **{name: load_option("attention", name) for name in names}})
     own = {target.split(".")[0] for target in targets if target.startswith(allowed)}
     return [file for package in sorted(own) for file in package_files(package)]
-
-
-def _hybrid_members(config: Mapping[str, Any]) -> list[str]:
-    """The known attentions in the pattern of attention=hybrid, whose nodes the configuration does not hold."""
-    attention = config.get("attention")
-    pattern = attention.get("pattern") if isinstance(attention, dict) else None
-    return sorted({*option_names("attention")}.intersection(map(str, pattern))) if isinstance(pattern, list) else []
 
 
 def named_targets(node: Any) -> Iterator[str]:

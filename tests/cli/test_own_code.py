@@ -164,10 +164,14 @@ def test_names_of_own_options_are_known_everywhere(
     assert lab("--config-dir", "conf", *hybrid, *short, ALLOW) == 0
     with pytest.raises(ConfigError, match="attention=mine: there is no such option"):
         _ = load_run(run, allow_targets=["my_lab."]).model
+    later = tmp_path / "later" / "attention" / "mine.yaml"
+    later.parent.mkdir(parents=True)
+    later.write_text(OWN["attention/mine"].replace("groups: 2", "groups: 4"))
     sys.path.append(str(tmp_path))
-    model = load_run(run, allow_targets=["my_lab."], config_dir=tmp_path / "conf").model
+    model = load_run(run, allow_targets=["my_lab."], config_dir=tmp_path / "later").model
     sys.path.remove(str(tmp_path))
     assert [type(layer).__name__ for layer in model.encoder.attentions] == ["Reverse", "MHA"]
+    assert model.encoder.attentions[0].groups == 2, "as it was trained, whatever the file says now"
     capsys.readouterr()
     assert lab(f"hydra.searchpath=[file://{tmp_path / 'conf'}]", "--help") == 0
     assert "Mirrors the tokens." in capsys.readouterr().out

@@ -289,6 +289,28 @@ def test_runs_from_other_pretrained_weights_or_with_other_tokenizers_are_rows_of
     assert shown == {"csp": 2, f"csp {named[0]}=bbbbbbbb": 1}
 
 
+def test_hybrids_are_rows_by_their_pattern_and_by_what_the_options_of_its_attentions_were(tmp_path: Path) -> None:
+    for accuracy, pattern, options in (
+        (0.9, ["csp", "mha"], {"csp.group_size": 8, "mha.rope": False}),
+        (0.8, ["csp", "mha"], {"csp.group_size": 4, "mha.rope": False}),
+        (0.7, ["local", "mha"], {"local.window": 16, "mha.rope": False}),
+        (0.6, ["local", "mha"], {"local.window": 16, "mha.rope": False}),
+    ):
+        members = {f"attention.options.{name}": value for name, value in options.items()}
+        accuracies = [accuracy, accuracy] if accuracy == 0.9 else [accuracy]
+        write_runs(tmp_path / str(accuracy), "hybrid", *accuracies, options={"attention.pattern": pattern} | members)
+    local, csp = 'hybrid attention.pattern=["local", "mha"]', "hybrid"
+    found = by_label(tmp_path)
+    assert {label.strip(): len(line.row.runs) for label, line in found.items()} == {
+        csp: 2,
+        f"{csp} attention.options.csp.group_size=4": 1,
+        local: 1,
+    }
+    ((table, _),) = report(tmp_path, by="attention.pattern")
+    rows = {(row.label, row.options["attention.pattern"][0]): row for row in table.rows}
+    assert table.opponent(rows["hybrid", "local"], "mha") is rows["hybrid", "csp"]
+
+
 def test_pairs_are_tested_by_student_s_test_from_three_on(tmp_path: Path) -> None:
     write_runs(tmp_path, "mha", *GOOD)
     write_runs(tmp_path, "csp", *WORSE)

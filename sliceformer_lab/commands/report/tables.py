@@ -18,9 +18,10 @@ from sliceformer_lab.commands.report.table_cells import (
 )
 from sliceformer_lab.measures.statistics import MIN_CROSSED_SEEDS
 from sliceformer_lab.runs.collect import Collection, MissingRun
-from sliceformer_lab.runs.groups import Table, at_scale
+from sliceformer_lab.runs.groups import Table
 from sliceformer_lab.runs.plain_text import csv_cell, in_latex, in_markdown, markdown_table
 from sliceformer_lab.runs.printed_table import print_tables
+from sliceformer_lab.runs.table_title import at_scale
 
 LEGEND = (
     "Rows are ordered by their mean over seeds, best first, or with `by=` by attention and option. "
