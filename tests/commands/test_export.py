@@ -32,7 +32,7 @@ SMALL = ("encoder=tiny", "optim.epochs=1", "callbacks=minimal", "pictures=false"
 def train(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     def call(*words: str) -> Path:
         folder = tmp_path_factory.mktemp("run") / "run"
-        assert main([*SMALL, *words, f"hydra.run.dir={folder}"]) == 0
+        assert main(last_of_each([*SMALL, *words, f"hydra.run.dir={folder}"])) == 0
         return folder
 
     return call
@@ -163,7 +163,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def text_run(train: Callable[..., Path], table: Path, *words: str) -> Path:
     own = ("task=text_csv", f"data.file={table}", f"data.root={table.parent}", "data.max_len=20", "data.tokens=bytes")
-    return train(*last_of_each([*own, "encoder.dim=16", "encoder.depth=1", *words]))
+    return train(*own, "encoder.dim=16", "encoder.depth=1", *words)
 
 
 def padded_texts(lengths: list[int], num_tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -239,6 +239,14 @@ def test_a_file_that_computes_other_outputs_is_refused_even_in_a_later_batch_onl
     monkeypatch.setattr(write_export, "write_program", write_wrong_program)
     words = ("export", f"resume={run}", "format=torch_export", f"output={tmp_path / 'model'}")
     assert "differs from the run's by nan" in refused(*words) and list(tmp_path.iterdir()) == []
+
+
+def test_the_card_of_a_probe_counts_no_training_examples(train: Callable[..., Path]) -> None:
+    steps = ("optim.epochs=null", "optim.steps=2", "optim.val_every=2", "optim.warmup_steps=0")
+    run = train("task=probe_count", "data.level=easy", *steps)
+    assert main(["export", f"resume={run}"]) == 0
+    card = (run / "export" / "safetensors" / "README.md").read_text()
+    assert "probe" in card and "training examples" not in card
 
 
 def test_a_run_that_was_stopped_before_its_score_is_not_exported(

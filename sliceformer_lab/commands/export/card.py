@@ -53,9 +53,11 @@ def model_card(run: Run, form: Format, written: Written, copied: Sequence[str]) 
     batch = "1" if form == "executorch" else "B"
     shape = ", ".join([batch, *map(str, ["N", *example.shape[2:]] if free else example.shape[1:])])
     official = "" if protocol.get("official") is not False else ", not checked against a published copy"
+    number = protocol.get("num_train")
+    examples = "" if number is None else f", {number:,} training examples"  # a probe draws them without end
     facts = {
         "task": summary["task"],
-        "data": f"{protocol['data']}, {protocol['num_train']:,} training examples{official}",
+        "data": f"{protocol['data']}{examples}{official}",
         "attention": _with_options(str(summary["attention"]), summary["options"]["attention"]),
         "encoder": _with_options("", summary["options"]["encoder"]),
         "parameters": f"{summary['parameters']:,}",
