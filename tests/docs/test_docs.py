@@ -41,6 +41,15 @@ def commands(pages: Sequence[Path] = PAGES) -> list[str]:
     return list(found)
 
 
+def first_and_last(word: str) -> str:
+    """A sweep over many attentions as one over the first and the last of them; there is an option of each name."""
+    names = word.removeprefix("attention=").split(",")
+    if len(names) < 10 or not word.startswith("attention="):
+        return word
+    assert set(names) <= set(option_names("attention"))
+    return f"attention={names[0]},{names[-1]}"
+
+
 def compose(command: str) -> None:
     """Composes the configuration that a command starts from, of a sweep one job of each kind; no help pages."""
     register_resolvers()
@@ -53,7 +62,7 @@ def compose(command: str) -> None:
         return
     words = [word for word in words if word not in ("--cfg", "job", "my_conf")]
     name = words.pop(0) if words and words[0] in COMMANDS else "config"
-    options = [word for word in words if not word.startswith(("-", *NOT_COMPOSED))]
+    options = [first_and_last(word) for word in words if not word.startswith(("-", *NOT_COMPOSED))]
     if name in COMMANDS:
         options = load(name).own_words(load(name).overrides(options))
     elif is_sweep(options, "-m" in words) and plan_sweep(options, multirun="-m" in words):
