@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from support.fake_jobs import run_fake, start_elsewhere, starts_of, statuses, sweep_of
 from support.other_process import run_python, wait_for
 from support.run_folders import read_summary
-from support.runs import TINY
+from support.runs import TINY, last_of_each
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.errors import ConfigError, Interrupted
@@ -124,21 +125,31 @@ def test_omp_num_threads_sets_the_threads_of_every_library_of_a_job(monkeypatch:
     assert set(LocalLauncher(jobs=1, threads=2).variables.values()) == {"2"}
 
 
+UNNEEDED = {  # by a run of digits; Lightning's torchmetrics imports matplotlib and scipy itself
+    *("joblib", "rdkit", "sklearn", "timm", "torch_geometric", "wandb"),
+    # torchmetrics imports transformers where it is installed, which imports these
+    *(() if find_spec("transformers") else ("huggingface_hub", "tokenizers")),
+}
+
+
 def test_a_forked_job_equals_its_recorded_command_in_a_process_of_its_own_bit_for_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = [*TINY, "attention=mha"]
+    words = last_of_each([*TINY, "attention=mha", "callbacks=default"])
     assert main(["-m", *words, "launcher=local", "launcher.jobs=2", "hydra.sweep.dir=together"]) == 0
     (forked,) = Path("together").glob("0-*")
     recorded = read_summary(forked)["command"]
     assert "attention=mha" in recorded
-    alone = run_python("-m", "sliceformer_lab", *recorded, "hydra.run.dir=alone")
+    alone = run_python("-X", "importtime", "-m", "sliceformer_lab", *recorded, "hydra.run.dir=alone")
     assert alone.returncode == 0, alone.stderr
     with np.load(forked / "predictions.npz") as ours, np.load("alone/predictions.npz") as theirs:
         assert all(np.array_equal(ours[name], theirs[name]) for name in theirs.files)
     metrics = [read_summary(folder)["metrics"] for folder in (forked, Path("alone"))]
     assert metrics[0] == metrics[1]
+    imported = {line.rpartition("|")[2].strip() for line in alone.stderr.splitlines()}
+    assert {"torch", "pytorch_lightning"} <= imported
+    assert sorted(imported & UNNEEDED) == [], "every run would wait for these"
 
 
 def test_the_table_reads_how_far_a_run_is_from_what_it_prints(tmp_path: Path) -> None:
