@@ -208,8 +208,10 @@ def test_a_run_starts_from_a_bert_and_predicts_and_is_exported_after_that_and_th
     ],
 )
 def test_words_that_make_no_sense_are_refused(
-    words: list[str], message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    words: list[str], message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")  # a run records a digest of the folder `.`
     (tmp_path / "texts.csv").write_text("text,label\na,b\n")
     task = [] if words[0].startswith("task=") else ["recipe=sequences/minilm", f"data.file={tmp_path / 'texts.csv'}"]
     folders = [f"paths.outputs={tmp_path}", f"paths.data={tmp_path}"]
