@@ -162,9 +162,14 @@ def _compose_group(group: str, name: str, folders: tuple[Path, ...]) -> dict[str
 
 def written_option(group: str, name: str) -> dict[str, Any]:
     """What the YAML file of an option says, with one such as `_probe` that it starts from, before all is composed."""
+    return deepcopy(_read_option(group, name, conf_folders()))
+
+
+@cache  # a study reads its recipes several times
+def _read_option(group: str, name: str, folders: tuple[Path, ...]) -> dict[str, Any]:
     own = plain_values(OmegaConf.load(option_file(group, name)), resolve=False)
     shared = [str(part) for part in own.get("defaults", []) if str(part).startswith("_") and part != "_self_"]
-    merged = OmegaConf.merge(*(written_option(group, part) for part in shared), own)
+    merged = OmegaConf.merge(*(_read_option(group, part, folders) for part in shared), own)
     return plain_values(merged, resolve=False)
 
 
