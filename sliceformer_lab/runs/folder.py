@@ -178,14 +178,15 @@ def recorded_choices(folder: Path) -> list[str]:
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     """Writes config.yaml, and the copy that the other processes of a run read."""
-    write_child_config(folder, config)
-    write_text(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create({"format": FORMAT, **config})))
+    write_text(folder / CONFIG, f"format: {FORMAT}\n{write_child_config(folder, config)}")
 
 
-def write_child_config(folder: Path, config: Mapping[str, Any]) -> None:
-    """Writes the configuration that the other processes of a run read."""
+def write_child_config(folder: Path, config: Mapping[str, Any]) -> str:
+    """Writes the configuration that the other processes of a run read, and returns the text."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / CHILD_CONFIG, OmegaConf.to_yaml(OmegaConf.create(dict(config))))
+    text = OmegaConf.to_yaml(OmegaConf.create(dict(config)))
+    write_text(folder / CHILD_CONFIG, text)
+    return text
 
 
 def read_child_config(folder: Path) -> dict[str, Any]:
