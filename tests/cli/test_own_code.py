@@ -180,8 +180,15 @@ def test_names_of_own_options_are_known_everywhere(
     assert "mine" not in option_names("attention"), "what one command adds, the next does not have"
 
 
-@pytest.mark.parametrize("words", [("attention=mine",), ("attention=hybrid", "attention.pattern=[mine,mha]")])
-@pytest.mark.parametrize("edited", ["conf/attention/mine.yaml", "conf/attention/shared.yaml", "my_lab.py"])
+@pytest.mark.parametrize(
+    ("edited", "words"),
+    [
+        ("my_lab.py", ("attention=hybrid", "attention.pattern=[mine,mha]")),
+        ("conf/attention/shared.yaml", ("attention=mine",)),
+        ("conf/attention/mine.yaml", ("attention=hybrid", "attention.pattern=[mine,mha]")),
+        ("conf/attention/shared.yaml", ("attention=hybrid", "attention.pattern=[mine,mha]")),
+    ],
+)
 def test_a_sweep_with_edited_options_or_code_of_the_user_is_another_sweep(
     edited: str, words: tuple[str, ...], lab: Lab, tmp_path: Path
 ) -> None:
