@@ -81,10 +81,14 @@ def sources_of_options(words: Sequence[str], root: Mapping[str, Any]) -> dict[st
 
 def code_version(config: Mapping[str, Any]) -> str | None:
     """The commit of this code, and + with a digest of the user's own code that a configuration names."""
-    commit = git_commit()
-    if not (own := [digest_of(file) for file in _own_code(config)]):
-        return commit
-    return f"{commit or 'unknown'}+{hashlib.sha256(''.join(own).encode()).hexdigest()[:8]}"
+    commit, own = git_commit(), own_code_digest(config)
+    return f"{commit or 'unknown'}+{own}" if own else commit
+
+
+def own_code_digest(config: Mapping[str, Any]) -> str:
+    """Eight digits of the user's own code that a configuration names; empty if it names none."""
+    own = [digest_of(file) for file in _own_code(config)]
+    return hashlib.sha256("".join(own).encode()).hexdigest()[:8] if own else ""
 
 
 def _own_code(config: Mapping[str, Any]) -> list[Path]:

@@ -38,7 +38,13 @@ from sliceformer_lab.training.results.record import record
 from sliceformer_lab.training.results.scoring import count_evaluation, score, score_selected
 from sliceformer_lab.training.results.summary import Summary, compare_metrics
 from sliceformer_lab.training.results.wandb_runs import close_wandb, sync_command
-from sliceformer_lab.training.saved.same_data import check_same_data, check_tuned_on, check_unchanged, warn_of_changes
+from sliceformer_lab.training.saved.same_data import (
+    check_same_data,
+    check_tuned_on,
+    check_unchanged,
+    warn_of_changes,
+    warn_of_other_code,
+)
 from sliceformer_lab.training.step_estimate import check_step_memory
 from sliceformer_lab.training.trainer import compile_encoder
 
@@ -200,6 +206,7 @@ def evaluate(plan: RunPlan, data: DataModule, folder: Path) -> None:
         check_unchanged(folder, data)
     task = build_task(plan, trained[0] if trained else data.spec)
     scored = scored_checkpoint(plan.selection, folder)
+    warn_of_other_code(folder)
     load_weights(task, scored)
     trainer = build_trainer(plan, run_context(plan, folder, task), task, [])
     with child_processes(trainer, folder):

@@ -149,7 +149,14 @@ def test_own_attention_block_task_data_and_callback_work_end_to_end(
     assert type(opened.model).__module__ == "my_lab" and opened.model.encoder.attentions[0].groups == 3
     sys.path.remove(str(tmp_path))
 
-    assert lab("inspect", "residual", f"runs={run}", "checkpoint=best", "controls=false", ALLOW) == 0
+    capsys.readouterr()
+    inspect = ("inspect", "residual", f"runs={run}", "checkpoint=best", "controls=false", ALLOW)
+    changed = f"WARNING: your own code has changed since {run} was trained"
+    assert lab(*inspect) == 0 and changed not in capsys.readouterr().out
+    (tmp_path / "my_lab.py").write_text((tmp_path / "my_lab.py").read_text() + "# edited\n")
+    for words in (("mode=eval", f"resume={run}", ALLOW), ("export", f"resume={run}", ALLOW), inspect):
+        assert lab(*words) == 0
+        assert changed in capsys.readouterr().out
     assert lab("report", str(tmp_path / "outputs"), "figures=false") == 0
     report = (tmp_path / "outputs" / "report" / "report.md").read_text()
     assert "mine" in report

@@ -26,7 +26,12 @@ from sliceformer_lab.runs.groups import Table, tables
 from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.interfaces import DataModule
-from sliceformer_lab.training.saved.same_data import changed_splits, check_recorded_encoding, describe_splits
+from sliceformer_lab.training.saved.same_data import (
+    changed_splits,
+    check_recorded_encoding,
+    describe_splits,
+    warn_of_other_code,
+)
 
 UNUSABLE = (LabError, KeyError, TypeError, ValueError, OSError, OmegaConfBaseException)  # errors of foreign runs
 MAX_TOKEN_PAIRS = 2**24  # token pairs in a forward pass, N^2 for each sample, so that attention maps fit in memory
@@ -60,6 +65,7 @@ class Source:
                 task.initialise()
         if checkpoint != "init" and self.folder is not None:  # controls have no other
             selection = self.plan.selection if checkpoint == "best" else "last"
+            warn_of_other_code(self.folder)
             load_weights(task, scored_checkpoint(selection, self.folder))
         return task.eval()
 

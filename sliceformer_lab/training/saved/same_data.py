@@ -1,4 +1,4 @@
-"""Compares the data of a run with those that it was trained on."""
+"""Compares the data and the user's code of a run with those that it was trained with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.sequences.tokenizer import TOKENIZER_FILE
 from sliceformer_lab.data.series.coding import CODING_FILE
 from sliceformer_lab.errors import DataError
-from sliceformer_lab.runs.folder import recorded_data, recorded_digests
+from sliceformer_lab.runs.folder import known_summary, read_config, recorded_data, recorded_digests
+from sliceformer_lab.runs.sources import own_code_digest
 from sliceformer_lab.runs.tuned import tuned_on
 from sliceformer_lab.training.results.prediction_table import PREPROCESSING, read_preprocessing
 
@@ -37,6 +38,17 @@ def check_same_data(plan: RunPlan, folder: Path, data: DataModule) -> list[str]:
             "the earlier data back, train a new run, or go on with changed_data=accept, which the summary records"
         )
     return warn_of_changes(folder, data)
+
+
+def warn_of_other_code(folder: Path) -> None:
+    """Warns if the user's own code has changed since it trained the model of a run folder."""
+    summary = known_summary(folder)
+    _, is_own, trained = (summary.git_commit or "" if summary else "").partition("+")
+    if is_own and (now := own_code_digest(read_config(folder))) not in ("", trained):
+        log.warning(
+            f"WARNING: your own code has changed since {folder} was trained, so its model may compute other outputs "
+            f"(version {trained}, now {now})"
+        )
 
 
 def check_tuned_on(plan: RunPlan, folder: Path, data: DataModule) -> list[str]:

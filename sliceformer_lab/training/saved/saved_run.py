@@ -28,7 +28,7 @@ from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.results.prediction_table import read_preprocessing
 from sliceformer_lab.training.saved.predictor import Predictor
-from sliceformer_lab.training.saved.same_data import check_unchanged
+from sliceformer_lab.training.saved.same_data import check_unchanged, warn_of_other_code
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,7 +90,8 @@ class Run:
         """The task with the weights of the scored checkpoint, in evaluation mode."""
         with self._users_own():  # a message lists the user's own attentions too
             task = build_task(self.plan, self.spec)
-        load_weights(task, scored_checkpoint(self.plan.selection, self.folder))
+            warn_of_other_code(self.folder)
+            load_weights(task, scored_checkpoint(self.plan.selection, self.folder))
         return task.eval()
 
     @cached_property
