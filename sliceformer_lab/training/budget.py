@@ -108,7 +108,7 @@ def parse_budget(budget: str) -> tuple[str, int | str]:
     unit, _, amount = budget.partition(":")
     if unit not in NAMES or not amount:
         raise ConfigError(f"budget={budget}: give params: or flops: and a number or an attention, as in params:6.38M")
-    if number := re.fullmatch(r"(-?\d*\.?\d+(?:[eE]\+?\d+)?)([KMGB]?)", amount):
+    if number := re.fullmatch(r"(-?\d*\.?\d+(?:[eE]\+?\d+)?)([KMGB]?)", amount.upper()):
         target = float(number[1]) * FACTORS[number[2]]
         if not 1 <= target <= MAX_BUDGET:
             raise ConfigError(f"budget={budget}: should be between 1 and {MAX_BUDGET:.0e}")

@@ -75,7 +75,7 @@ SOLVED: list[tuple[dict[str, Any], str]] = [
     ({"attention": "identity"}, "encoder.mlp_dim"),
     ({"attention": "csp", "budget_by": "encoder.mlp_dim"}, "encoder.mlp_dim"),
     ({"attention": "csp", "budget_by": "encoder.dim"}, "encoder.dim"),
-    ({"attention": "csp", "budget": "params:10K"}, "encoder.dim"),  # no inner width makes the model small enough
+    ({"attention": "csp", "budget": "params:10k"}, "encoder.dim"),  # no inner width makes the model small enough
     ({"attention": "sliceformer", "block": "set"}, "encoder.dim"),  # it has no other width
 ]
 
