@@ -41,12 +41,11 @@ def plan_run(config: dict[str, Any], words: Sequence[str]) -> RunPlan:
             check_columns(config)
             check_labels(config)
     if not config["resume"]:  # a saved configuration was checked when it was new, perhaps on a larger machine
-        with collect_faults(faults):
-            if hybrid_members(config["attention"]):
-                config = with_values(config, {"attention.options": member_options(config["attention"])})
         faults += new_run_faults(config, {override_key(word) for word in words})
         faults += _recipe_faults(config["names"]["recipe"], words)
     plan = check_config(config, faults)
+    if not config["resume"] and hybrid_members(config["attention"]):
+        plan = check_config(with_values(config, {"attention.options": member_options(config["attention"])}), [])
     _check_machine(plan)
     own = (word for word in words if override_key(word) != "study")  # which would repeat all runs of the study
     return plan.model_copy(update={"words": (*named_folders(), *own)})

@@ -22,17 +22,18 @@ class Hybrid:
 
 def hybrid_members(attention: object) -> list[str]:
     """The known attentions in the pattern of attention=hybrid, whose nodes a composed configuration does not hold."""
-    pattern = attention.get("pattern") if isinstance(attention, Mapping) else None
+    if not isinstance(attention, Mapping) or attention.get("_target_") != f"{__name__}.{Hybrid.__name__}":
+        return []
+    pattern = attention.get("pattern")
     return sorted({*option_names("attention")}.intersection(map(str, pattern))) if isinstance(pattern, list) else []
 
 
 def member_options(attention: Mapping[str, Any]) -> dict[str, Any]:
     """All options of a hybrid's attentions, those of their files included, because the files may change later."""
-    given = attention.get("options") or {}
-    found = dict(given)
+    found = dict(attention.get("options") or {})
     for name in hybrid_members(attention):
         of_file = {key: value for key, value in load_option("attention", name).items() if key != "_target_"}
-        found[name] = of_file | (given.get(name) or {})
+        found[name] = of_file | (found.get(name) or {})
     return found
 
 

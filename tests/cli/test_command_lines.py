@@ -145,6 +145,7 @@ WITH_CLASSES = {
         "attention.group_size: given 1000.0",
         "trainer.log_every_n_steps: given 'x'",
     ),
+    "attention=hybrid attention.options=5": "attention.options: given 5, should be a valid dictionary",
     "attention=hybrid attention.pattern=[csp,../../x,hybrid]": (
         "attention=../../x: there is no such option",
         "hybrid is itself a hybrid",
