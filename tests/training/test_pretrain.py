@@ -19,7 +19,7 @@ from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import compose_root, option_names
 from sliceformer_lab.errors import ConfigError, Interrupted, RunFolderError
-from sliceformer_lab.runs.files import digest_of
+from sliceformer_lab.runs.files import digest_of, known_json, write_json
 from sliceformer_lab.runs.folder import load_weights, read_checkpoint, read_metrics
 from sliceformer_lab.training import build, fitting
 from sliceformer_lab.training.context import RunContext
@@ -118,6 +118,9 @@ def test_a_stopped_pretraining_names_the_run_folder(tmp_path: Path, monkeypatch:
 def test_another_seed_starts_from_a_saved_encoder_and_goes_on_without_it(pretrained: Path, tmp_path: Path) -> None:
     first, folder = tmp_path / "first", tmp_path / "run"
     shutil.copytree(pretrained / "pretrain", first / "pretrain")
+    facts = known_json(first / "pretrain" / "pretrain.json")
+    facts["metrics"]["val/r2_beyond_position"] = None  # as for pictures that differ nowhere
+    write_json(first / "pretrain" / "pretrain.json", facts)
     weights = first / "pretrain" / "checkpoints" / "best.ckpt"
     digest = digest_of(weights)
     config = small_config("pretrain=masked", f"pretrain.path={first}", *RANDOM, "encoder.depth=1", "seed=1")
@@ -130,6 +133,7 @@ def test_another_seed_starts_from_a_saved_encoder_and_goes_on_without_it(pretrai
     assert summary["sources"] == {str(first): digest}
     assert summary["pretrain"]["seed"] == 0 and summary["seed"] == 1
     assert summary["metrics"]["pretrain/val/r2"] == before["metrics"]["pretrain/val/r2"]
+    assert summary["metrics"]["pretrain/val/r2_beyond_position"] is None
     task = new_task(None)
     load_weights(task, folder / "checkpoints" / "last.ckpt")
     keys = next(name for name in task.state_dict() if name.endswith("keys"))

@@ -21,6 +21,7 @@ from sliceformer_lab.config.schema import ConfigError, locate
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import resumable_checkpoint, scored_checkpoint
+from sliceformer_lab.runs.plain_text import format_score
 from sliceformer_lab.runs.pretraining_folder import FOLDER, RECORD
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.fitting import build_trainer, fit, run_context
@@ -63,7 +64,7 @@ def pretrain(
     if found is None:
         return None
     found = replace(found, keep_attention=options.keep == "all")
-    scores = ", ".join(f"masked {name} {value:.4f}" for name, value in found.metrics.items())
+    scores = ", ".join(f"masked {name} {format_score(value)}" for name, value in found.metrics.items())
     log.info(f"the encoder starts from {found.folder}: {scores}")
     if summary is not None:
         shown = ("monitor", "metrics", "steps", "seconds", "seed", "options")

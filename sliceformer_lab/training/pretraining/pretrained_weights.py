@@ -66,8 +66,8 @@ class Pretrained(PretrainingFolder):
             )
 
     @property
-    def metrics(self) -> dict[str, float]:
-        """Its validation metrics."""
+    def metrics(self) -> dict[str, float | None]:
+        """Its validation metrics; None for one that is not a number, as where all of a position have one value."""
         return dict(self.facts.get("metrics", {}))
 
     def load_into(self, task: TaskModule) -> None:
