@@ -158,6 +158,13 @@ def test_a_spectrum_is_drawn_as_the_mean_over_all_runs(study: Study) -> None:
     assert "mean over 3 to 6 samples and 2 runs" in " ".join(figure.get_suptitle().split())
 
 
+def test_an_operator_that_makes_all_tokens_equal_has_an_empty_panel(study: Study) -> None:
+    values = {"mean": [1.0, np.nan], "form": ["raw", "mean_removed"], "index": [1, 1]}
+    table = name_rows(table_of_runs(run=["a", "a"], seed=[0, 0], samples=[6, 0], **values))
+    figure = draw_chart(_draw_spectra(study.groups[0], table, "mean_removed"))
+    assert [line for axes in figure.axes for line in axes.lines if len(line.get_xdata())] == []
+
+
 def test_runs_of_one_seed_on_several_splits_count_each_and_untrained_controls_once() -> None:
     table = table_of_runs(mean=[1.0, 1.0, 1.0], run=["a", "b", "c"], seed=[0, 0, 0], samples=[6, 6, 6], index=[1, 1, 1])
     assert count_runs(table) == 3 and "3 runs, band: standard deviation over runs" in caption(table)

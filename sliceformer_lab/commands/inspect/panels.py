@@ -52,7 +52,8 @@ def draw_grid(
     """
     along = "index" if any((rows["measure"] == "spectrum").any() for _, rows in shown) else "layer"
     tables = [(title, lines_over(rows, along)) for title, rows in shown]
-    reach = (min(int(table["x"].min()) for _, table in tables), max(int(table["x"].max()) for _, table in tables))
+    places = pd.concat([table["x"] for _, table in tables])
+    reach = (int(places.min()), int(places.max())) if len(places) else (0, 1)  # nothing: all tokens are equal
     panels = []
     for row, label in enumerate(axes_names[1]):
         here = tables[row * columns : (row + 1) * columns]
