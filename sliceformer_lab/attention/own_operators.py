@@ -24,7 +24,7 @@ def note_broken_rules(
     """A sentence on the rules that a user's own operator breaks; None for ours. Random numbers stay as they were."""
     if all(layer.target.__module__.startswith("sliceformer_lab.") for layer in attention_nodes(attention)):
         return None
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(range(torch.cuda.device_count())):  # named, or torch warns of several
         broken = [contract.rule_of(check) for check in checks if contract.broken_rule(check, attention)]
     hint = f"`check attention={name}` says how, and its scores may be wrong"
     return f"{name} breaks rules of the contract ({' '.join(broken)}); {hint}" if broken else None
